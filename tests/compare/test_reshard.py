@@ -254,3 +254,17 @@ def _spoil(flaw: str, values: list[bytes], offsets: list[int]) -> None:
         a = next(n for n, source in enumerate(sources) if source in sources[n + 1 :])
         b = sources.index(sources[a], a + 1)
         values[a], values[b] = values[b], values[a]
+
+
+@pytest.mark.parametrize(("workload", "ahead"), [("reshard", SMALL.workers), ("move", 0)])
+def test_nothing_is_read_before_the_clock_of_a_run_at_maximum_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, ahead: int
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(
+        engine.EngineSystem, "fetch_ahead", lambda self, name, topic, places: told.append(name)
+    )
+    more: dict[str, Any] = {"rate": None} if workload == "move" else {}
+    result = run_reshard(tmp_path, workload=workload, **more)
+    assert (result.status, result.verified) == (OK, True)
+    assert len(set(told)) == len(told) == ahead

@@ -34,6 +34,7 @@ from .apache_kafka_client import (
     Connection,
     PartitionReader,
     error_of,
+    positions_of,
 )
 from .apache_kafka_jars import VERSION
 from .apache_kafka_server import ABORT_SCAN_MS, HEAP, KafkaServer
@@ -214,7 +215,7 @@ class ApacheKafkaSystem(System):
                 *("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000),
             ),
             Setting(
-                *("transaction_timeout_ms", self._options.transaction_timeout_ms),
+                *("transaction_timeout_ms", self._connection.time_out_ms),
                 *("transaction.timeout.ms", 60_000),
             ),
             Setting("client", f"confluent-kafka {confluent_kafka.version()}, {client.name}"),
@@ -279,7 +280,7 @@ class ApacheKafkaSystem(System):
         group = connection.consumer(consumer)
         with contextlib.closing(group):
             places = [TopicPartition(name, partition) for partition in self._ends(topic)]
-            return [max(0, at.offset) for at in group.committed(places, timeout=CALL_S)]
+            return [max(0, at.offset) for at in positions_of(group, places)]
 
     def _wait_for_markers(self, topic: str) -> None:
         """Waits until committed records are readable; a transaction that stays open holds that up for seconds."""

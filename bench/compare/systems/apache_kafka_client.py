@@ -32,6 +32,10 @@ QUIET: Mapping[str, Any] = {"log_level": 0, "logger": _SILENT}
 """The client's own log would go to stderr; all that concerns the caller comes as an error."""
 _NAMES = {"_FENCED": "PRODUCER_FENCED"}
 """The client's own names of errors that have one of Kafka's."""
+TIME_OUT_MS_MIN = 1000
+"""The lowest time-out of a transaction that the client takes."""
+_PAUSE_S = 0.01
+"""Seconds between two tries of a call, since some errors come at once."""
 _TAKEN_AT_ONCE = 10_000
 _COMMITTED = {"isolation.level": "read_committed", "enable.auto.commit": False}
 
@@ -59,13 +63,13 @@ class Client(NamedTuple):
 DEFAULT = Client("default")
 TUNED = Client(
     "tuned",
-    {"retry.backoff.ms": 10, "linger.ms": 500, "batch.size": 1 << 20},
+    {"retry.backoff.ms": 10, "linger.ms": 900, "batch.size": 1 << 20},
     {"fetch.queue.backoff.ms": 10},
     flushes=True,
 )
 """Batches wait for the commit, which sends them at once: the client has a request of its own for each partition.
 
-The client refuses a linger.ms that is not below the transaction's time-out, which is 1,000 ms at least.
+The client refuses a linger.ms that is not below the transaction's time-out, which is TIME_OUT_MS_MIN at least.
 """
 
 
@@ -81,6 +85,19 @@ class Connection(NamedTuple):
     client: Client
     prefix: str
     transaction_timeout_ms: int
+
+    def transactional_producer(self, name: str) -> Any:
+        """Returns a producer with the transactional id of that name."""
+        own = {
+            "transactional.id": self.named(name),
+            "transaction.timeout.ms": self.time_out_ms,
+        }
+        return self.producer(**own)
+
+    @property
+    def time_out_ms(self) -> int:
+        """The time-out of transactions, raised to the lowest that the client takes."""
+        return max(TIME_OUT_MS_MIN, self.transaction_timeout_ms)
 
     def named(self, name: str) -> str:
         """Returns the name of a topic, group or transactional id on the broker, which serves others too."""
@@ -102,27 +119,48 @@ def error_of(exception: KafkaException) -> KafkaError:
     return error
 
 
+def is_temporary(error: KafkaError) -> bool:
+    """Returns whether the same call may succeed soon.
+
+    A broker that has just started is no coordinator yet. The client does not call that retriable, but finds the
+    coordinator anew the next time.
+    """
+    return bool(error.retriable() or error.code() == KafkaError.NOT_COORDINATOR)
+
+
 def retried(call: Any, *arguments: Any, until: float) -> Any:
     """Calls until the error is no temporary one, or `until`, time.monotonic(), has come; returns the result."""
     while True:
         try:
             return call(*arguments)
         except KafkaException as exception:
-            if not error_of(exception).retriable() or time.monotonic() > until:
+            if not is_temporary(error_of(exception)) or time.monotonic() > until:
                 raise
+        time.sleep(_PAUSE_S)
+
+
+def positions_of(consumer: Any, places: list[TopicPartition]) -> list[TopicPartition]:
+    """Returns the group's positions; their offset is negative where it has none. KafkaException."""
+    until = time.monotonic() + CALL_S
+    found: list[TopicPartition] = retried(consumer.committed, places, CALL_S, until=until)
+    return found
 
 
 @contextmanager
 def calling(unknown: bool = False) -> Iterator[None]:
-    """Raises the client's errors as Cancelled; `unknown`: as Unknown where the broker may have committed."""
+    """Raises the client's errors as Cancelled; `unknown`: as Unknown where the broker may have committed.
+
+    It may have where the producer is fenced at a commit: the client asks again by itself when a reply is lost, and
+    the broker looks at the producer's epoch before it looks at the transaction.
+    """
     try:
         yield
     except KafkaException as exception:
         error = error_of(exception)
-        if error.fatal():
-            raise ClientLost(_NAMES.get(error.name(), error.name())) from None
         if unknown and not error.txn_requires_abort():
             raise Unknown(str(error)) from exception
+        if error.fatal():
+            raise ClientLost(_NAMES.get(error.name(), error.name())) from None
         raise Cancelled(error.name()) from exception
 
 
@@ -140,7 +178,7 @@ class PartitionReader:
             return
         at = TopicPartition(*place)
         if offset is None:
-            (at,) = self.consumer.committed([at], timeout=CALL_S)
+            (at,) = positions_of(self.consumer, [at])
             offset = max(0, at.offset)  # negative: it has none
         self.consumer.incremental_assign([TopicPartition(*place, offset)])
         self._queues[place] = deque()
@@ -148,7 +186,7 @@ class PartitionReader:
     def fetch_ahead(self, places: list[Place]) -> None:
         """Begins to read all these at their group's positions; returns when each has records, or none."""
         wanted = [TopicPartition(*place) for place in places if place not in self._queues]
-        found = self.consumer.committed(wanted, timeout=CALL_S)
+        found = positions_of(self.consumer, wanted)
         starts = [TopicPartition(at.topic, at.partition, max(0, at.offset)) for at in found]
         self.consumer.incremental_assign(starts)
         for at in starts:

@@ -28,13 +28,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from planstep.spark.java import any_java
 
 from ...children import last_words
-from .apache_kafka_client import QUIET, TUNED, error_of
+from .apache_kafka_client import QUIET, TUNED, error_of, is_temporary
 from .apache_kafka_jars import NAME, VERSION, class_path
 from .base import Options, System
 from .servers import Server, end, free_port, start
@@ -155,9 +155,7 @@ class KafkaServer(Server):
                 call(*arguments)
                 return
             except KafkaException as error:
-                # The client does not call the second one retriable, but finds the coordinator anew next time.
-                found = error_of(error)
-                if not found.retriable() and found.code() != KafkaError.NOT_COORDINATOR:
+                if not is_temporary(error_of(error)):
                     raise OSError(f"{NAME} is not ready: {error}") from error
                 self._check(deadline)
 

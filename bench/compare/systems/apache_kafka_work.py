@@ -31,6 +31,7 @@ from .apache_kafka_client import (
     PartitionReader,
     Place,
     calling,
+    positions_of,
     retried,
 )
 from .base import Cancelled, Certificate, Chunk, Unknown, Work
@@ -38,8 +39,6 @@ from .base import Cancelled, Certificate, Chunk, Unknown, Work
 STATE_PARTITIONS = 16
 _QUEUED_MAX = 50_000
 """Records that wait in a producer at most; the client's own default limit is 100,000."""
-_TIME_OUT_MS_MIN = 1000
-"""The lowest time-out of a transaction that the client takes."""
 _RESTORED_AT_ONCE = 10_000
 
 
@@ -68,17 +67,12 @@ class Worker:
         """Connects its clients, which fences former workers of this name."""
         if self.producer is None:
             connection = self.connection
-            time_out_ms = max(_TIME_OUT_MS_MIN, connection.transaction_timeout_ms)
-            own = {
-                "transactional.id": connection.named(self.name),
-                "transaction.timeout.ms": time_out_ms,
-            }
-            producer = connection.producer(**own)
+            producer = connection.transactional_producer(self.name)
+            nothing = TopicPartition(connection.named("-"), 0)
             with calling():
+                positions_of(self.reader.consumer, [nothing])  # it finds its coordinator
                 retried(producer.init_transactions, CALL_S, until=time.monotonic() + CALL_S)
             self.producer = producer
-            nothing = TopicPartition(connection.named("-"), 0)
-            self.reader.consumer.committed([nothing], timeout=CALL_S)  # it finds its coordinator
 
     def begin(self) -> "KafkaWork":
         self.connect()

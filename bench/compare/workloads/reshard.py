@@ -131,7 +131,8 @@ class _Resharder(WorkerRun):
         super().__init__(run, f"resharder-{number}", CONSUMER, number)
         self._plan, self._arrivals = plan, arrivals
         self._partitions = range(number, run.shape.partitions, plan.workers)
-        run.system.fetch_ahead(self.name, IN, self._partitions)
+        if plan.interval:  # at maximum rate the reading is a part of what is measured
+            run.system.fetch_ahead(self.name, IN, self._partitions)
         self._pieces: list[tuple[int, int]] = []
         self._coming: Iterator[tuple[int, int]] = iter(())
         self._more = True
