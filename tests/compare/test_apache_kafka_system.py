@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from contract import SystemContract
-from peers import long, needs
+from peers import long, needs, taken_port
 
 from planstep.bench.compare.cell import OK, Cell
 from planstep.bench.compare.run_cell import run_cell
@@ -22,6 +22,16 @@ def name() -> str:
 
 class TestApacheKafka(SystemContract):
     """Runs the contract."""
+
+
+@long
+def test_a_broker_whose_port_was_taken_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planstep.bench.compare.systems.apache_kafka_server import KafkaServer
+
+    with taken_port(monkeypatch) as port, KafkaServer(tmp_path, Options()) as server:
+        assert f":{port}#" not in server.address
 
 
 @long

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from contract import WAIT_S, SharedRowsContract, SystemContract, numbered, stored
 from kit import in_threads
-from peers import long, needs
+from peers import long, needs, taken_port
 
 from planstep.bench.compare.cell import OK, Cell
 from planstep.bench.compare.processes import family
@@ -339,6 +339,16 @@ def test_a_server_starts_behind_one_that_was_killed_and_not_reaped(
     assert stored(again, "out", 0) == numbered(0, 3)
     again.close()
     system.close()
+
+
+@long
+def test_a_server_whose_port_was_taken_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planstep.bench.compare.systems.postgresql_server import PostgresqlServer
+
+    with taken_port(monkeypatch) as port, PostgresqlServer(tmp_path, "full") as server:
+        assert server.version and f"port={port} " not in server.address
 
 
 def test_a_server_of_its_own_keeps_its_data_and_leaves_nothing(tmp_path: Path) -> None:

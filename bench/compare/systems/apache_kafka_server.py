@@ -37,7 +37,7 @@ from ...children import last_words
 from .apache_kafka_client import QUIET, TUNED, error_of, is_temporary
 from .apache_kafka_jars import NAME, VERSION, class_path
 from .base import Options, System
-from .servers import Server, end, free_port, start
+from .servers import Server, end, free_port, start, with_free_port
 
 ABORT_SCAN_MS = 250
 """How often the broker looks for transactions to time out: its default of 10 s would hide any time-out."""
@@ -65,27 +65,27 @@ class KafkaServer(Server):
 
     def __init__(self, folder: Path, options: Options, transaction_version: int = 2) -> None:
         began = time.monotonic()
-        self._folder = folder
+        self._folder, self._options = folder, options
+        self._transaction_version = transaction_version
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "server.txt"
-        java = os.fspath(any_java(NAME).path)
-        for last in (False, True):
-            bootstrap = f"127.0.0.1:{free_port()}"
-            self._write_properties(bootstrap, options)
-            self._format(java, transaction_version)
-            self._process = start(
-                [java, *self._java_options(), "kafka.Kafka", self._properties], self._output
-            )
-            try:
-                self._wait_ready(bootstrap)
-                break
-            except BaseException as error:
-                self.close()
-                if last or "in use" not in str(error):  # else another process took the port
-                    raise
-        self.bootstrap = bootstrap
-        self.address = f"{bootstrap}#{self._process.pid}"
+        with_free_port(self._begin, self._output)
         self.start_s = time.monotonic() - began
+
+    def _begin(self, port: int) -> None:
+        java = os.fspath(any_java(NAME).path)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._write_properties(self.bootstrap, self._options)
+        self._format(java, self._transaction_version)
+        self._process = start(
+            [java, *self._java_options(), "kafka.Kafka", self._properties], self._output
+        )
+        self.address = f"{self.bootstrap}#{self._process.pid}"
+        try:
+            self._wait_ready(self.bootstrap)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def _properties(self) -> Path:

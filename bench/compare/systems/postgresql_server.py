@@ -116,7 +116,7 @@ class PostgresqlServer(servers.Server):
             raise OSError(missing)
         found = binaries()
         assert found is not None
-        self._binaries, self._ending = found, ending
+        self._binaries, self._durability, self._ending = found, durability, ending
         self._user = POSTGRES if os.geteuid() == 0 else None
         self._data, self._output = folder / "data", folder / "server.txt"
         began = time.monotonic()
@@ -128,19 +128,22 @@ class PostgresqlServer(servers.Server):
         if not (self._data / "PG_VERSION").exists():
             self._initialize()
         self._forget_former()
-        port = servers.free_port()
+        servers.with_free_port(self._begin, self._output)
+        self.start_s = time.monotonic() - began
+
+    def _begin(self, port: int) -> None:
         self.address = (
             f"host=127.0.0.1 port={port} user={USER} passfile='{_quoted(self._password)}' "
             "sslmode=disable gssencmode=disable connect_timeout=10"
         )
-        self._words = _settings({"port": str(port), "fsync": "off" if durability == "os" else "on"})
+        fsync = "off" if self._durability == "os" else "on"
+        self._words = _settings({"port": str(port), "fsync": fsync})
         self._process = self._start("postgres", *self._words)
         try:
             self.version = self._wait_ready()
         except BaseException:
             self.close()
             raise
-        self.start_s = time.monotonic() - began
 
     def pids(self) -> Sequence[int]:
         return (self._process.pid,)

@@ -1,6 +1,6 @@
 """Starts the servers of peers, such as a broker or a database, and ends them with the run.
 
-    free_port() ─▶ settings with that port ─▶ start(words) ─▶ ready? ─▶ Server: address, processes, times
+    with_free_port() ─▶ settings with that port ─▶ start(words) ─▶ ready? ─▶ Server: address, processes, times
     close() ─▶ asks it to stop ─▶ SIGKILL if it does not            this process dies ─▶ the kernel kills the server
 
 A server stays in the process group of whoever started it, so ending that group ends the server too. It listens on
@@ -24,6 +24,7 @@ from typing import Any
 from planstep.closing import Closing
 
 _PR_SET_PDEATHSIG = 1
+_TAKEN = b"Address already in use"
 
 
 class Server(Closing):
@@ -51,6 +52,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def with_free_port(begin: Callable[[int], None], output: Path) -> None:
+    """Calls begin(port), which starts a server; once more, with another port, if that was taken meanwhile.
+
+    The server says so in `output`, in the midst of much else. OSError, that of `begin`.
+    """
+    before = output.stat().st_size if output.exists() else 0
+    try:
+        begin(free_port())
+    except OSError:
+        if not output.exists() or _TAKEN not in output.read_bytes()[before:]:
+            raise
+        begin(free_port())
 
 
 def start(
