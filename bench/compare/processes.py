@@ -14,40 +14,48 @@ Next: run_cell.py.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 _PROC = Path("/proc")
 _MEMORY = "RssAnon", "RssFile", "RssShmem"
+_UNREADABLE = OSError, KeyError, IndexError
+"""Errors where a process has ended, or its kernel does not tell; each file of a process may be forbidden alone."""
 
 
 class Usage(NamedTuple):
     """CPU seconds since the processes' starts; the memory that they use now, in bytes.
 
     Since their starts, too: `disk_bytes` that the kernel was made to write, `call_bytes` passed to calls to write.
+    These two are None where the kernel does not tell them of a process that runs.
     """
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
-    disk_bytes: int = 0
-    call_bytes: int = 0
+    disk_bytes: int | None = 0
+    call_bytes: int | None = 0
 
 
 def usage(pids: Sequence[int]) -> Usage:
     """Returns what the processes and their children use. One that has ended meanwhile counts nothing."""
-    cpu, disk, calls = 0.0, 0, 0
+    cpu, disk, calls, told = 0.0, 0, 0, True
     memory: list[tuple[int, ...]] = [(0, 0, 0)]
     for pid in family(pids):
+        with suppress(*_UNREADABLE):
+            cpu += _cpu_seconds(pid)
+        with suppress(*_UNREADABLE):
+            memory.append(_memory(pid))
         try:
-            one = _cpu_seconds(pid), _memory(pid), *_bytes(pid)
-        except (OSError, KeyError, IndexError):  # it has ended, or belongs to another user
+            written, called = _bytes(pid)
+        except _UNREADABLE:
+            told = told and not is_running(pid)
             continue
-        cpu += one[0]
-        memory.append(one[1])
-        disk += one[2]
-        calls += one[3]
+        disk += written
+        calls += called
     own, files, shared = zip(*memory, strict=True)
-    return Usage(cpu, sum(own) + max(files) + max(shared), disk, calls)
+    used = sum(own) + max(files) + max(shared)
+    return Usage(cpu, used, disk, calls) if told else Usage(cpu, used, None, None)
 
 
 def family(pids: Sequence[int]) -> list[int]:

@@ -163,7 +163,7 @@ def _measure(task: Any, run: Run, result: Result) -> None:
         network = total.client_bytes or 0, total.tablet_bytes or 0
         whole = cpu + servers.cpu_s, rss + servers.memory_bytes
         run.trace.resources.append(
-            Resources(run.now(), *whole, total.disk_bytes, total.syncs or 0, *network)
+            Resources(run.now(), *whole, total.disk_bytes or 0, total.syncs or 0, *network)
         )
 
     began, cpu = time.monotonic(), time.process_time()
@@ -203,7 +203,7 @@ def _costs(run: Run, total: Counters, result: Result) -> None:
     hops = sorted(row.hops for row in run.trace.transactions if row.hops)
     if hops:
         result.hops_before_reply = hops[len(hops) // 2]
-    moved = {"disk": total.disk_bytes}
+    moved = {} if total.disk_bytes is None else {"disk": total.disk_bytes}
     if total.client_bytes is not None and total.tablet_bytes is not None:
         moved["network"] = total.client_bytes + total.tablet_bytes
     for name, count in moved.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from planstep.bench.compare import processes
 from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampling, schedule
 from planstep.bench.compare.processes import Usage, family, usage
 from planstep.bench.compare.systems.base import Options
@@ -81,8 +82,14 @@ sys.stdin.read()
 _PARENT = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', *sys.argv[1:]]))"
 
 
+def _forbidden(pid: int) -> tuple[int, int]:
+    raise PermissionError(pid)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
-def test_what_a_server_uses_includes_its_children(tmp_path: Path) -> None:
+def test_what_a_server_uses_includes_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [sys.executable, "-c", _PARENT, _WORKER, str(tmp_path / "file")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdin is not None and parent.stdout is not None
@@ -94,6 +101,11 @@ def test_what_a_server_uses_includes_its_children(tmp_path: Path) -> None:
         assert 5_000_000 <= used.call_bytes < 6_000_000
         (child,) = pids[1:]
         assert usage([child]).memory_bytes < used.memory_bytes, "the parent's is in it, too"
+        with monkeypatch.context() as patch:
+            patch.setattr(processes, "_bytes", _forbidden)
+            more = usage([parent.pid])
+        assert (more.disk_bytes, more.call_bytes) == (None, None), "not 0: they are unknown"
+        assert more.cpu_s >= used.cpu_s and more.memory_bytes >= 30_000_000
         parent.stdin.close()
     assert usage([parent.pid]) == Usage(), "it has ended"
 

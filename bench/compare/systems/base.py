@@ -117,7 +117,7 @@ class Counters(NamedTuple):
     messages: float | None = None
     appends: float | None = None
     syncs: int | None = None
-    disk_bytes: int = 0
+    disk_bytes: int | None = 0
     client_bytes: int | None = None
     tablet_bytes: int | None = None
     steps: Mapping[str, int] | None = None

@@ -92,7 +92,6 @@ class PostgresqlSystem(System):
         self._pid = self.store.server()
         self._verifying = self._session()
         self._moments: OrderedDict[str, int] = OrderedDict()
-        self._written_before = usage(self.pids()).call_bytes
 
     def _session(self) -> Session:
         session = StatementSession(self.store) if self._by_statements else Session(self.store)
@@ -169,7 +168,7 @@ class PostgresqlSystem(System):
             transactions=sum(session.transactions for session in self._sessions),
             requests=sum(session.round_trips for session in self._sessions),
             syncs=self._syncs(),
-            disk_bytes=usage(self.pids()).call_bytes - self._written_before,
+            disk_bytes=usage(self.pids()).call_bytes,
         )
 
     def _syncs(self) -> int:

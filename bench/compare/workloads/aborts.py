@@ -87,10 +87,11 @@ def _size(run: Run, size: int, makers: list[Maker]) -> dict[str, Any]:
     began, prefix = run.now(), f"at_{size}_"
     workers = _part(run, topic, makers, prefix, ENDS, 2)
     took, counters = (run.now() - began) / 1e9, run.system.counters().since(filled)
-    appends = counters.per("appends", ENDS)
+    appends, end_bytes = counters.per("appends", ENDS), counters.per("disk_bytes", ENDS)
+    abort_bytes = filled.since(before).per("disk_bytes", size)
     return {
-        "bytes_an_abort": round((filled.disk_bytes - before.disk_bytes) / size, 1),
-        "bytes_an_end": round(counters.disk_bytes / ENDS, 1),
+        "bytes_an_abort": None if abort_bytes is None else round(abort_bytes, 1),
+        "bytes_an_end": None if end_bytes is None else round(end_bytes, 1),
         "appends_an_end": None if appends is None else round(appends, 3),
         "ends_per_second": round(ENDS / took, 1),
         "committed": sum(worker.committed for worker in workers),
