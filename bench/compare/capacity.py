@@ -20,10 +20,8 @@ from .kept_servers import room_of_servers
 from .machine import memory_bytes
 from .plan import Plan
 from .time_plans import offered_mb
+from .workloads import WORKLOADS
 
-_ON_DISK = {"reshard": 3.0, "move": 3.0, "plain": 1.5}
-"""Bytes on the disk for each byte offered: input, output, and the system's log of it."""
-_IN_MEMORY = {"reshard": 0.1, "move": 0.1, "plain": 1.2}
 _TRACE_BYTES = 250
 """Bytes in the trace for each record."""
 _RARE_S = 10.0
@@ -36,7 +34,7 @@ def check_room(plan: Plan, out: Path | None) -> None:
         _check_rate(cell)
     place = (out or Path(tempfile.gettempdir())).absolute()
     place = next(folder for folder in (place, *place.parents) if folder.exists())
-    disk = [_ON_DISK.get(cell.workload, 0.0) * 1e6 * offered_mb(cell) for cell in plan.cells]
+    disk = list(map(_on_disk, plan.cells))
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
     servers = room_of_servers(cell for block in plan.blocks for cell in block.cells)
     needed += 1e6 * servers.disk
@@ -58,7 +56,7 @@ def _check(needed: float, servers_mb: float, available: int, what: str) -> None:
 
 def _check_rate(cell: Cell) -> None:
     shape, size = cell.shape, cell.shape.record_size or 100
-    if shape.rate is None or cell.workload not in (*_ON_DISK, "chain"):
+    if shape.rate is None or not WORKLOADS[cell.workload].shares_rate:
         return
     if shape.workers * size / 1e6 / shape.rate > max(shape.duration, _RARE_S):
         raise ValueError(
@@ -67,6 +65,12 @@ def _check_rate(cell: Cell) -> None:
         )
 
 
+def _on_disk(cell: Cell) -> float:
+    room = WORKLOADS[cell.workload].room
+    return room.on_disk * 1e6 * offered_mb(cell) if room else 0.0
+
+
 def _in_memory(cell: Cell) -> float:
     per_byte = _TRACE_BYTES / (cell.shape.record_size or 100)
-    return (_IN_MEMORY.get(cell.workload, 0.0) + per_byte) * 1e6 * offered_mb(cell)
+    room = WORKLOADS[cell.workload].room
+    return (room.in_memory + per_byte) * 1e6 * offered_mb(cell) if room else 0.0

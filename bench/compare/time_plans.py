@@ -20,6 +20,7 @@ from .options import ComparisonOptions
 from .rate_search import THOROUGH as LONG_SEARCH
 from .rate_search import Budget
 from .systems import ENTRIES
+from .workloads import WORKLOADS
 from .workloads.faults_killed import KILLS_MIN
 from .workloads.reshard import INPUT_BYTES_MAX, RECORDS_PER_SECOND_MAX
 
@@ -190,7 +191,7 @@ def overhead_of(cell: Cell) -> float:
     """Estimates the time of a cell outside of the measured part."""
     entry = ENTRIES[cell.system]
     seconds = OVERHEAD_S + entry.overhead_s
-    if cell.workload == "faults":
+    if WORKLOADS[cell.workload].kills:
         starts = 0.0 if entry.server is None else STARTS_WITH_KILLS * entry.start_s
         return seconds + starts + 2 * cell.options.transaction_timeout_ms / 1000
     return seconds + OVERHEAD_S_PER_MB * offered_mb(cell)
@@ -199,7 +200,7 @@ def overhead_of(cell: Cell) -> float:
 def offered_mb(cell: Cell) -> float:
     """Returns the MB of a cell's input; 0 for a workload with a low rate of its own."""
     shape = cell.shape
-    if cell.workload not in ("reshard", "move", "plain"):
+    if WORKLOADS[cell.workload].room is None:
         return 0.0
     if shape.rate is not None:
         return shape.rate * shape.duration

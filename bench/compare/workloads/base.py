@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ...judges.trace import Trace
 from ..measure import Latencies
@@ -117,6 +117,13 @@ class Run:
         return self.latencies.setdefault(name, Latencies())
 
 
+class Room(NamedTuple):
+    """Bytes that a run needs for each byte offered: on the disk (input, output, the system's log) and in memory."""
+
+    on_disk: float
+    in_memory: float
+
+
 class Workload(ABC):
     """A workload has no state of its own: the Run holds all that a run needs."""
 
@@ -127,6 +134,12 @@ class Workload(ABC):
     """Maps a topic to its input, as "topic/consumer": each consumed record of the input is once in the topic."""
     unpaced: ClassVar[bool] = False
     """Whether it always goes as fast as it can, whatever rate was asked for."""
+    shares_rate: ClassVar[bool] = False
+    """Whether each worker takes a share of the offered rate, which may then be too low."""
+    room: ClassVar[Room | None] = None
+    """What its input takes; None if it has little, or none that the offered rate makes."""
+    kills: ClassVar[bool] = False
+    """Whether it kills processes, and waits for time-outs and for servers that start again."""
     without_tables: str = ""
     """Says how the workload works without tables; "" when that makes no difference."""
 

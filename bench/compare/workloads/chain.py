@@ -51,6 +51,7 @@ class Chain(Workload):
     name = "chain"
     about = "three stages, one behind the other: end to end against three commit intervals"
     feeds: ClassVar = {TOPICS[n + 1]: f"{TOPICS[n]}/stage-{n}" for n in range(STAGES)}
+    shares_rate: ClassVar = True
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({topic: PARTITIONS for topic in TOPICS})

@@ -34,6 +34,7 @@ class Faults(Workload):
     name = "faults"
     about = "a worker's session dropped, the owner killed with kill -9: time until work goes on"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
+    kills: ClassVar = True
 
     def prepare(self, run: Run) -> None:
         generator = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))

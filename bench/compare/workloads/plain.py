@@ -7,9 +7,10 @@ produce. Next: interval.py.
 """
 
 from functools import partial
+from typing import ClassVar
 
 from ...judges.trace import TOPIC, Batch
-from .base import Run, Verdict, Workload
+from .base import Room, Run, Verdict, Workload
 from .driving import LEAD_NS, Arrivals, Follower, add_latencies, threads
 from .inputs import Input
 from .reshard import OUT, Plan
@@ -19,6 +20,8 @@ from .verifying import verify_whole
 class Plain(Workload):
     name = "plain"
     about = "the same bytes as reshard, written without transactions"
+    shares_rate: ClassVar = True
+    room: ClassVar = Room(1.5, 1.2)
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: run.shape.partitions})

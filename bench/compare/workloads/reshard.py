@@ -16,7 +16,7 @@ from functools import partial
 from typing import ClassVar
 
 from ..systems.base import Cancelled
-from .base import Run, Verdict, Workload
+from .base import Room, Run, Verdict, Workload
 from .driving import (
     LEAD_NS,
     Arrivals,
@@ -93,6 +93,8 @@ class Reshard(Workload):
     name = "reshard"
     about = "the talk's model task: from partitions by writer to partitions by user, exactly once"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
+    shares_rate: ClassVar = True
+    room: ClassVar = Room(3.0, 0.1)
 
     def prepare(self, run: Run) -> None:
         shape, partitions = run.shape, run.shape.partitions

@@ -37,6 +37,8 @@ class ReshardSpark(Reshard):
     name = "reshard-spark"
     about = "the model task as a Spark job: reshard, with a transaction for each job"
     feeds: ClassVar = {OUT: f"{IN}/{RESHARDER}"}
+    shares_rate: ClassVar = False
+    room: ClassVar = None
 
     def impossible(self, system: System) -> str | None:
         if not isinstance(system, EngineSystem):
