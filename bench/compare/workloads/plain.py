@@ -21,7 +21,7 @@ class Plain(Workload):
     name = "plain"
     about = "the same bytes as reshard, written without transactions"
     shares_rate: ClassVar = True
-    room: ClassVar = Room(1.5, 1.2)
+    room: ClassVar[Room | None] = Room(1.5, 1.2)
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: run.shape.partitions})

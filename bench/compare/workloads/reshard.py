@@ -94,7 +94,7 @@ class Reshard(Workload):
     about = "the talk's model task: from partitions by writer to partitions by user, exactly once"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
     shares_rate: ClassVar = True
-    room: ClassVar = Room(3.0, 0.1)
+    room: ClassVar[Room | None] = Room(3.0, 0.1)
 
     def prepare(self, run: Run) -> None:
         shape, partitions = run.shape, run.shape.partitions
