@@ -156,7 +156,7 @@ def verdict_table(kept: Mapping[str, Any]) -> str:
     ]
     about = (
         "The first figure is this engine's. The others are ratios to it: median (lowest–highest) of the rounds. "
-        "**Bold**: that system is ahead of this engine. An asterisk: no clear difference."
+        "**Bold**: that system is ahead of this engine. An asterisk: it is not clear who is ahead."
     )
     of = kept["kept"]
     source = (

@@ -43,7 +43,10 @@ def test_an_unclear_standing_has_a_word_and_is_counted() -> None:
     summary = comparisons.summary(*comparisons.outcome("reshard"))
     found = answers(summary | {"verdicts": [verdict]})
     assert found is not None
-    assert found.headline == "This engine is unclear in 1 of 1 question, at durability full."
+    assert (
+        found.headline
+        == "This engine is without a clear standing in 1 of 1 question, at durability full."
+    )
     (answer,) = found.questions[0].answers
     assert answer.word == "unclear"
     assert [one.side for one in answer.ratios] == ["level", "no verdict"]

@@ -127,7 +127,7 @@ def _headline(verdicts: Sequence[dict[str, Any]]) -> str:
         words: mine.count(standing)
         for standing, words in (
             *(("first", "ahead in {}"), ("level", "level in {}"), ("behind", "behind in {}")),
-            ("unclear", "unclear in {}"),
+            ("unclear", "without a clear standing in {}"),
             ("unknown", "without a verdict in {}"),
         )
     }
