@@ -53,6 +53,11 @@ def _server(transaction_version: int) -> Callable[[Path, Options], Server]:
     return started
 
 
+def _load() -> None:
+    if not unavailable():
+        pass  # noqa: F401: for what comes with them
+
+
 _SERVER = _server(2)
 _START_S, _WARM_S, _OVERHEAD_S = 8.0, 20.0, 3.0
 """What a broker takes on one of two cores, about."""
@@ -74,6 +79,7 @@ MODE = Mode(
             about=f"{NAME} itself: one broker, driven by its Python client with settings for short commits",
             option="the product itself, one broker, tuned client",
             peer=True,
+            load=_load,
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,
@@ -96,6 +102,7 @@ MODE = Mode(
             about="the same with the cluster at transaction.version 1; the Python client speaks that in either",
             option="its transactions of version 1",
             peer=True,
+            load=_load,
             unavailable=unavailable,
             fetch=fetch,
             server=_server(1),
@@ -119,6 +126,7 @@ MODE = Mode(
             option="default client; joins apache-kafka in small by itself",
             joins=("small",),
             peer=True,
+            load=_load,
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,

@@ -87,9 +87,15 @@ def unavailable() -> str:
 
 
 @cache
+def java() -> str:
+    """Returns the program that runs the broker, which it looks up once. NoJava if there is none."""
+    return os.fspath(any_java(NAME).path)
+
+
+@cache
 def _no_java() -> str:
     try:
-        any_java(NAME)
+        java()
     except NoJava as error:
         return str(error)
     return ""

@@ -31,11 +31,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from planstep.spark.java import any_java
-
 from ...children import last_words
 from .apache_kafka_client import QUIET, TUNED, error_of, is_temporary
-from .apache_kafka_jars import NAME, VERSION, class_path
+from .apache_kafka_jars import NAME, VERSION, class_path, java
 from .base import Options, System
 from .servers import Server, end, free_port, start, with_free_port
 
@@ -73,12 +71,11 @@ class KafkaServer(Server):
         self.start_s = time.monotonic() - began
 
     def _begin(self, port: int) -> None:
-        java = os.fspath(any_java(NAME).path)
         self.bootstrap = f"127.0.0.1:{port}"
         self._write_properties(self.bootstrap, self._options)
-        self._format(java, self._transaction_version)
+        self._format(self._transaction_version)
         self._process = start(
-            [java, *self._java_options(), "kafka.Kafka", self._properties], self._output
+            [java(), *self._java_options(), "kafka.Kafka", self._properties], self._output
         )
         self.address = f"{self.bootstrap}#{self._process.pid}"
         try:
@@ -118,10 +115,10 @@ class KafkaServer(Server):
         lines = (f"{name}={value}\n" for name, value in settings.items())
         self._properties.write_text("".join(lines))
 
-    def _format(self, java: str, transaction_version: int) -> None:
+    def _format(self, transaction_version: int) -> None:
         """Formats the folder of the data, unless it has some."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        words = [java, *self._java_options(), "kafka.tools.StorageTool", "format"]
+        words = [java(), *self._java_options(), "kafka.tools.StorageTool", "format"]
         words += ["-t", cluster, "-c", os.fspath(self._properties), "--ignore-formatted"]
         words += ["--feature", f"transaction.version={transaction_version}"]
         if not (self._folder / "data" / "meta.properties").exists():

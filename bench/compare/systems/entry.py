@@ -118,6 +118,7 @@ class SystemEntry:
     option      its text in the command line's help, if any
     joins       workloads in which it runs by itself where the first system of its mode does
     peer        a product with a server of its own, which `--peers` adds
+    load        imports what a system with a server needs, and looks it up, which is not part of a server's start
     unavailable says what this machine lacks to run it and how to get that; "" if nothing is missing
     fetch       fetches what pip does not bring, by `make peers`; it gets a function that tells
     server      starts a server that serves many runs; None for a system without a server. Systems with the same
@@ -141,6 +142,7 @@ class SystemEntry:
     option: str = ""
     joins: tuple[str, ...] = ()
     peer: bool = False
+    load: Callable[[], None] = lambda: None
     unavailable: Callable[[], str] = lambda: ""
     fetch: Callable[[Callable[[str], None]], None] | None = None
     server: Callable[[Path, Options], Server] | None = None

@@ -38,6 +38,12 @@ def _open(name: str, by_statements: bool) -> Callable[[Path, Options], System]:
 _ROOM = ServerRoom(memory=postgresql_server.buffers_mb() + 150, disk=4200)
 """Its buffers and processes; its log before a checkpoint (max_wal_size), and an empty cluster."""
 
+
+def _load() -> None:
+    if not postgresql_server.unavailable():
+        pass  # noqa: F401: for what comes with it
+
+
 MODE = Mode(
     name="postgresql",
     systems=(
@@ -51,6 +57,7 @@ MODE = Mode(
             about="a PostgreSQL server with tables as logs; a small transaction commits in one round trip",
             option="needs PostgreSQL's server",
             peer=True,
+            load=_load,
             unavailable=postgresql_server.unavailable,
             server=postgresql_server.serve,
             server_mb=_ROOM,
@@ -71,6 +78,7 @@ MODE = Mode(
             option="a round trip for each statement; joins postgresql in small by itself",
             joins=("small",),
             peer=True,
+            load=_load,
             unavailable=postgresql_server.unavailable,
             server=postgresql_server.serve,
             server_mb=_ROOM,

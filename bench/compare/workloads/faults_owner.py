@@ -117,7 +117,8 @@ def main() -> None:
     spec: dict[str, Any] = json.loads(sys.argv[1])
     name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
     try:
-        # The imports of an empty store belong to Python's start, not to recovery. A server takes far longer.
+        # Imports and look-ups belong to Python's start, not to recovery. A server would take far longer.
+        ENTRIES[name].load()
         if ENTRIES[name].server is None:
             with TemporaryDirectory(dir=folder) as empty:
                 open_system(name, Path(empty), options).close()
