@@ -20,6 +20,7 @@ from planstep.errors import (
     TransactionClosed,
     UnknownName,
 )
+from planstep.spark.commit import positions_in
 from planstep.spark.fence import FENCES, Fences
 from planstep.spark.transaction import SparkTransaction, transaction
 
@@ -69,8 +70,9 @@ class Kit:
             }
 
     def position(self) -> int:
-        with planstep.open(self.path) as db:
-            return sum(db.topic("events").position("resharder").values())
+        """Returns the position that a transaction sees, which waits for those that are still ending."""
+        with planstep.open(self.path) as db, db.transaction() as tx:
+            return sum(positions_in(tx, "events", "resharder").values())
 
 
 @pytest.fixture(params=MODES)
