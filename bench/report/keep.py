@@ -11,7 +11,7 @@ A release keeps those of a machine that did nothing else, of a thorough run if t
 It refuses results of a machine that was busy with other work, unless --busy says to keep them; the tables then say
 so. They also say the plan. They lie between comments, and a test compares them with what is kept here.
 
-Left out of the JSON: traces, settings of systems, single steps, runs of the search, intervals of p95 and p99.9.
+Left out of the JSON: traces, addresses of servers, settings of systems, single steps, runs of the search, intervals of p95 and p99.9.
 docs/compare.md has the fields.
 
 Next: html/answers.py.
@@ -94,6 +94,8 @@ def trimmed(summary: Mapping[str, Any], name: str, date: str) -> dict[str, Any]:
     small["machine"]["kernel"] = _kernel(summary)
     small["plan"]["order"] = []
     small["spark"] |= {"jobs": [], "checks": []}
+    for server in small.get("servers", ()):
+        server.pop("address", None)  # it names a folder of that machine
     small["report"] = {"html": f"{name}.html", "png": [], "traces": None}
     kept = {"name": name, "date": date, "plan": _plan(summary), "busy": _was_busy(summary)}
     return small | {"since": None, "kept": kept}

@@ -62,6 +62,7 @@ def comparison(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """Writes a folder of results, with a page in place of the report."""
     summary = comparisons.summary(*comparisons.outcome("reshard", "chain", repeat=3))
     summary["machine"]["kernel"] = "Linux 6.1.2-of-a-provider"
+    summary["servers"] = [{"name": "postgresql", "address": "passfile='/tmp/password'"}]
     return write(tmp_path / "out", summary), summary
 
 
@@ -81,6 +82,7 @@ def test_results_are_kept_and_the_tables_say_so(
         *(KEPT / "1.2.json", KEPT / "1.2.html", Path("README.md"), KEPT / "README.md")
     }
     kept = read(repository / KEPT / "1.2.json")
+    assert kept["servers"] == [{"name": "postgresql"}], "no folder of the machine is kept"
     ranges = {name for *_, entry in entries(kept["systems"]) for name in entry["range"]}
     assert "commit_ms.p99" in ranges and "commit_ms.p95" not in ranges
     assert kept["verdicts"] == summary["verdicts"] and kept["machine"]["kernel"] == "Linux 6.1"
