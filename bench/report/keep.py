@@ -11,8 +11,8 @@ A release keeps those of a machine that did nothing else, of a thorough run if t
 It refuses results of a machine that was busy with other work, unless --busy says to keep them; the tables then say
 so. They also say the plan. They lie between comments, and a test compares them with what is kept here.
 
-Left out of the JSON: traces, addresses of servers, settings of systems, single steps, runs of the search, intervals of p95 and p99.9.
-docs/compare.md has the fields.
+Left out of the JSON: traces, addresses of servers, settings of systems, single steps, runs of the search, and
+intervals of p95 and p99.9. docs/compare.md has the fields.
 
 Next: html/answers.py.
 """
