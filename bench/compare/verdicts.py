@@ -168,6 +168,8 @@ def verdicts(results: Sequence[Result]) -> list[dict[str, Any]]:
     A question whose workload did not run has one verdict of standing UNKNOWN, which says how to run it.
     """
     found = []
+    ran_at = {result.cell.options.durability for result in results}
+    first = next((one for one in DURABILITIES if one in ran_at), "full")
     for question in QUESTIONS:
         own = [
             result
@@ -182,7 +184,7 @@ def verdicts(results: Sequence[Result]) -> list[dict[str, Any]]:
             why = (
                 f"workload {question.workload} did not run; --workload {question.workload} runs it"
             )
-            found.append(_row(question, "full", UNKNOWN, [], [], why))
+            found.append(_row(question, first, UNKNOWN, [], [], why))
     return found
 
 

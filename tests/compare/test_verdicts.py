@@ -1,6 +1,7 @@
 """Tests the answers to a reader's questions: pairs of one round, intervals, and when there is no verdict."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,6 +164,13 @@ def test_a_question_whose_workload_did_not_run_says_how_to_run_it() -> None:
     (told,) = (one for one in verdicts([]) if one["question"] == "fault")
     assert told["standing"] == "unknown" and told["ratios"] == []
     assert told["why"] == "workload faults did not run; --workload faults runs it"
+
+
+def test_a_question_that_did_not_run_is_asked_at_the_durability_that_did() -> None:
+    result = run("move", OWN, 0, 5.0)
+    os_only = replace(result.cell, options=replace(result.cell.options, durability="os"))
+    told = verdicts([replace(result, cell=os_only)])
+    assert {one["durability"] for one in told} == {"os"}
 
 
 def test_whoever_did_not_verify_takes_no_part() -> None:
