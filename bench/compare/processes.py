@@ -3,9 +3,9 @@
     pids ─▶ family(pids) ─▶ /proc/<pid>/stat, status, io ─▶ Usage
 
 A child that has ended counts too: its parent's own totals have it. Memory that processes share is counted once:
-the largest share stands for all. Disk bytes are those that the kernel was made to write, since a server's calls to
-write may include what it sends. The kernel counts whole folios, which have up to 2 MB on newer kernels, however
-little of one changes. So a server that sends by other calls is better known by the bytes of its calls.
+the largest share stands for all. Bytes are those of calls to write, also to a socket. So they tell what goes to the
+disk only if a server sends by other calls. What the kernel was made to write tells less: it counts whole folios,
+which have up to 2 MB on newer kernels, however little of one changes.
 
 Left out: platforms without /proc, where nothing is known.
 
@@ -27,19 +27,18 @@ _UNREADABLE = OSError, KeyError, IndexError
 class Usage(NamedTuple):
     """CPU seconds since the processes' starts; the memory that they use now, in bytes.
 
-    Since their starts, too: `disk_bytes` that the kernel was made to write, `call_bytes` passed to calls to write.
-    These two are None where the kernel does not tell them of a process that runs.
+    Since their starts, too: `call_bytes` passed to calls to write; None where the kernel does not tell them of a
+    process that runs.
     """
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
-    disk_bytes: int | None = 0
     call_bytes: int | None = 0
 
 
 def usage(pids: Sequence[int]) -> Usage:
     """Returns what the processes and their children use. One that has ended meanwhile counts nothing."""
-    cpu, disk, calls, told = 0.0, 0, 0, True
+    cpu, calls, told = 0.0, 0, True
     memory: list[tuple[int, ...]] = [(0, 0, 0)]
     for pid in family(pids):
         with suppress(*_UNREADABLE):
@@ -47,15 +46,12 @@ def usage(pids: Sequence[int]) -> Usage:
         with suppress(*_UNREADABLE):
             memory.append(_memory(pid))
         try:
-            written, called = _bytes(pid)
+            calls += _call_bytes(pid)
         except _UNREADABLE:
             told = told and not is_running(pid)
-            continue
-        disk += written
-        calls += called
     own, files, shared = zip(*memory, strict=True)
     used = sum(own) + max(files) + max(shared)
-    return Usage(cpu, used, disk, calls) if told else Usage(cpu, used, None, None)
+    return Usage(cpu, used, calls if told else None)
 
 
 def family(pids: Sequence[int]) -> list[int]:
@@ -102,10 +98,8 @@ def _memory(pid: int) -> tuple[int, ...]:
     return tuple(int(values[name].split()[0]) << 10 for name in _MEMORY)
 
 
-def _bytes(pid: int) -> tuple[int, int]:
-    # Cancelled ones stay in it: they belong to files that were removed, perhaps those of an earlier run.
-    values = _fields(pid, "io")
-    return int(values["write_bytes"]), int(values["wchar"])
+def _call_bytes(pid: int) -> int:
+    return int(_fields(pid, "io")["wchar"])
 
 
 def _fields(pid: int, name: str) -> dict[str, str]:

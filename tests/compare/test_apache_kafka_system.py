@@ -23,6 +23,8 @@ def name() -> str:
 class TestApacheKafka(SystemContract):
     """Runs the contract."""
 
+    counts_disk_bytes = False
+
 
 @long
 def test_a_broker_whose_port_was_taken_gets_another(

@@ -74,15 +74,15 @@ data = bytearray(b"x") * 30_000_000
 with open(sys.argv[1], "wb") as file:
     file.write(data[:5_000_000])
     os.fsync(file.fileno())
-while time.process_time() < 0.3:
+while time.process_time() < 0.35:  # the kernel tells whole hundredths, rounded down
     pass
-print(*(line for line in open("/proc/self/io") if line.startswith("write_bytes")), end="", flush=True)
+print(flush=True)
 sys.stdin.read()
 """
 _PARENT = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', *sys.argv[1:]]))"
 
 
-def _forbidden(pid: int) -> tuple[int, int]:
+def _forbidden(pid: int) -> int:
     raise PermissionError(pid)
 
 
@@ -93,18 +93,17 @@ def test_what_a_server_uses_includes_its_children(
     words = [sys.executable, "-c", _PARENT, _WORKER, str(tmp_path / "file")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdin is not None and parent.stdout is not None
-        _, written = parent.stdout.readline().split()
+        parent.stdout.readline()
         pids, used = family([parent.pid]), usage([parent.pid])
         assert len(pids) == 2 and pids[0] == parent.pid
         assert used.cpu_s >= 0.3 and used.memory_bytes >= 30_000_000
-        assert used.disk_bytes >= int(written), "0 where the folder is in memory"
         assert 5_000_000 <= used.call_bytes < 6_000_000
         (child,) = pids[1:]
         assert usage([child]).memory_bytes < used.memory_bytes, "the parent's is in it, too"
         with monkeypatch.context() as patch:
-            patch.setattr(processes, "_bytes", _forbidden)
+            patch.setattr(processes, "_call_bytes", _forbidden)
             more = usage([parent.pid])
-        assert (more.disk_bytes, more.call_bytes) == (None, None), "not 0: they are unknown"
+        assert more.call_bytes is None, "not 0: they are unknown"
         assert more.cpu_s >= used.cpu_s and more.memory_bytes >= 30_000_000
         parent.stdin.close()
     assert usage([parent.pid]) == Usage(), "it has ended"

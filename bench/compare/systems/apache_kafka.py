@@ -7,7 +7,8 @@ A folder keeps the prefix of all names on the broker, so a system that is opened
 Without Options.server the folder has the broker's data, too, and each system starts a broker on it, cold.
 
 Kafka's reply to a commit says nothing: offsets come with the replies to writes. The costs of a transaction are not
-known, only the bytes that the broker's process wrote.
+known, nor its bytes to disk: the broker's calls to write are those to its sockets, too, and the kernel counts whole
+folios (processes.py).
 
 Next: apache_kafka_entry.py.
 """
@@ -25,7 +26,6 @@ import msgpack
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from ..processes import usage
 from .apache_kafka_client import (
     CALL_S,
     ENDING,
@@ -194,7 +194,7 @@ class ApacheKafkaSystem(System):
     def counters(self) -> Counters:
         return Counters(
             transactions=sum(worker.committed for worker in self._workers),
-            disk_bytes=usage(self._pids).disk_bytes,
+            disk_bytes=None,
         )
 
     def pids(self) -> Sequence[int]:

@@ -55,8 +55,10 @@ def _paint(sheet: Sheet, series: list[Series]) -> None:
     panels = [panel for panel in _PANELS if any(point[panel[0]] for point in every)]
     axes = sheet.panels(len(panels), height=1.15, columns=2, legend=legend)
     until = max(point[0] for point in every)
-    for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
+    for panel, (column, words, unit, name) in zip(axes, panels, strict=True):
         for one in reversed(series):
+            if name and one.entry[name] is None:
+                continue  # it does not count these
             points = _points(one)
             panel.plot([p[0] for p in points], [p[column] for p in points], **one.style)
         over_time(panel, words, unit, until)
