@@ -1,6 +1,8 @@
 """Tests that all text about a system or a mode comes from its entry only."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +48,22 @@ def test_an_entry_names_placements_that_it_has() -> None:
     assert len(ENTRIES) == sum(len(mode.systems) for mode in MODES), "each name is there once"
     for name, entry in ENTRIES.items():
         assert name == entry.name and entry.headline in entry.placements
+
+
+def test_a_peer_loads_its_client_before_its_first_use() -> None:
+    """Else a run that times its server's start times imports, too."""
+    program = (
+        "import sys\nfrom planstep.bench.compare.systems import ENTRIES\n"
+        "def clients(): return {'psycopg', 'confluent_kafka'} & sys.modules.keys()\n"
+        "assert not clients(), clients()\n"
+        "for entry in ENTRIES.values():\n    entry.load()\n"
+        "print(len(clients()))"
+    )
+    loaded = int(subprocess.check_output([sys.executable, "-c", program]))
+    ready = {
+        mode.name for mode in MODES if mode.systems[0].peer and not mode.systems[0].unavailable()
+    }
+    assert loaded == len(ready)
 
 
 def test_each_mode_names_changes_of_its_own() -> None:

@@ -7,6 +7,8 @@ Next: apache_kafka.py.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from ...judges.python import ALLOWED, IN_PLACE
@@ -55,85 +57,64 @@ def _server(transaction_version: int) -> Callable[[Path, Options], Server]:
 
 def _load() -> None:
     if not unavailable():
-        pass  # noqa: F401: for what comes with them
+        for name in (".apache_kafka", ".apache_kafka_server"):
+            import_module(name, __package__)
 
 
-_SERVER = _server(2)
 _START_S, _WARM_S, _OVERHEAD_S = 8.0, 20.0, 3.0
 """What a broker takes on one of two cores, about."""
 _ROOM = ServerRoom(memory=1400, disk=500)
 """A heap of 1 GB, and what else a JVM has; topics of an earlier run stay for a minute."""
 
+_BROKER = SystemEntry(
+    name="apache-kafka",
+    open=_open("apache-kafka", "tuned", 2),
+    history=IN_PLACE,
+    allowed=ALLOWED,
+    placements=(SEPARATE,),
+    headline=SEPARATE,
+    label=f"{NAME} (1 broker)",
+    line_style=LineStyle("#1a1a1a", (0, (6, 1.5)), "P", "Apache Kafka"),
+    about=f"{NAME} itself: one broker, driven by its Python client with settings for short commits",
+    option="the product itself, one broker, tuned client",
+    peer=True,
+    load=_load,
+    unavailable=unavailable,
+    fetch=fetch,
+    server=_server(2),
+    server_mb=_ROOM,
+    start_s=_START_S,
+    warm_s=_WARM_S,
+    overhead_s=_OVERHEAD_S,
+    column="Apache Kafka",
+    narrow="Kafka",
+)
+
 MODE = Mode(
     name="apache-kafka",
     systems=(
-        SystemEntry(
-            name="apache-kafka",
-            open=_open("apache-kafka", "tuned", 2),
-            history=IN_PLACE,
-            allowed=ALLOWED,
-            placements=(SEPARATE,),
-            headline=SEPARATE,
-            label=f"{NAME} (1 broker)",
-            line_style=LineStyle("#1a1a1a", (0, (6, 1.5)), "P", "Apache Kafka"),
-            about=f"{NAME} itself: one broker, driven by its Python client with settings for short commits",
-            option="the product itself, one broker, tuned client",
-            peer=True,
-            load=_load,
-            unavailable=unavailable,
-            fetch=fetch,
-            server=_SERVER,
-            server_mb=_ROOM,
-            start_s=_START_S,
-            warm_s=_WARM_S,
-            overhead_s=_OVERHEAD_S,
-            column="Apache Kafka",
-            narrow="Kafka",
-        ),
-        SystemEntry(
+        _BROKER,
+        replace(
+            _BROKER,
             name="apache-kafka-v1",
             open=_open("apache-kafka-v1", "tuned", 1),
-            history=IN_PLACE,
-            allowed=ALLOWED,
-            placements=(SEPARATE,),
-            headline=SEPARATE,
             label=f"{NAME} (transaction.version 1)",
             line_style=LineStyle("#555555", (0, (6, 1.5, 1, 1.5)), "X", "Apache Kafka v1"),
             about="the same with the cluster at transaction.version 1; the Python client speaks that in either",
             option="its transactions of version 1",
-            peer=True,
-            load=_load,
-            unavailable=unavailable,
-            fetch=fetch,
             server=_server(1),
-            server_mb=_ROOM,
-            start_s=_START_S,
-            warm_s=_WARM_S,
-            overhead_s=_OVERHEAD_S,
             column="Apache Kafka v1",
             narrow="Kafka v1",
         ),
-        SystemEntry(
+        replace(
+            _BROKER,
             name="apache-kafka-default",
             open=_open("apache-kafka-default", "default", 2),
-            history=IN_PLACE,
-            allowed=ALLOWED,
-            placements=(SEPARATE,),
-            headline=SEPARATE,
             label=f"{NAME} (default client)",
             line_style=LineStyle("#777777", (0, (1, 2.2)), "p", "Apache Kafka, default"),
             about="the same broker, its client with default settings; a commit may wait 100 ms for a retry",
             option="default client; joins apache-kafka in small by itself",
             joins=("small",),
-            peer=True,
-            load=_load,
-            unavailable=unavailable,
-            fetch=fetch,
-            server=_SERVER,
-            server_mb=_ROOM,
-            start_s=_START_S,
-            warm_s=_WARM_S,
-            overhead_s=_OVERHEAD_S,
             column="Apache Kafka default",
             narrow="Kafka default",
         ),

@@ -1,6 +1,7 @@
 """Describes PostgreSQL, the usual server. Next: postgresql.py."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from ...judges.python import PLANNED
@@ -41,7 +42,7 @@ _ROOM = ServerRoom(memory=postgresql_server.buffers_mb() + 150, disk=4200)
 
 def _load() -> None:
     if not postgresql_server.unavailable():
-        pass  # noqa: F401: for what comes with it
+        import_module(".postgresql", __package__)
 
 
 MODE = Mode(
