@@ -3,6 +3,7 @@
 A system's test class inherits these tests, and names its systems of ENTRIES in a fixture `name`.
 """
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -69,6 +70,29 @@ def finish(step: Callable[[], bool]) -> bool:
             return step()
         except Cancelled as cancelled:
             assert cancelled.retryable
+
+
+def a_get_holds_its_row(system: System) -> None:
+    """Tests that a row that a transaction got, though there is none yet, is its own until it ends."""
+    first, second = (system.worker(name, "c") for name in ("first", "second"))
+    tx = first()
+    assert tx.get("state", "n") is None
+    committed = threading.Event()
+
+    def commit_later() -> None:
+        other = second()
+        other.add("state", "n", 1)
+        other.commit()
+        committed.set()
+
+    thread = threading.Thread(target=commit_later)
+    thread.start()
+    assert not committed.wait(0.02)
+    tx.put("state", "n", 10)
+    tx.commit()
+    assert committed.wait(WAIT_S)
+    thread.join()
+    assert system.rows("state") == {"n": 11}
 
 
 class SystemContract:

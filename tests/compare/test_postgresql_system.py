@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import WAIT_S, SharedRowsContract, SystemContract, numbered, stored
+from contract import (
+    WAIT_S,
+    SharedRowsContract,
+    SystemContract,
+    a_get_holds_its_row,
+    numbered,
+    stored,
+)
 from kit import in_threads
 from peers import long, needs, taken_port
 
@@ -143,25 +150,7 @@ def test_large_changes_have_dense_offsets_in_the_order_of_places(system: System)
 
 def test_a_get_holds_the_row_to_the_end(system: System) -> None:
     """It does so for a row that does not exist, too."""
-    first, second = (system.worker(name, "c") for name in ("first", "second"))
-    tx = first()
-    assert tx.get("state", "n") is None
-    committed = threading.Event()
-
-    def commit_later() -> None:
-        other = second()
-        other.add("state", "n", 1)
-        other.commit()
-        committed.set()
-
-    thread = threading.Thread(target=commit_later)
-    thread.start()
-    assert not committed.wait(0.02)
-    tx.put("state", "n", 10)
-    tx.commit()
-    assert committed.wait(WAIT_S)
-    thread.join()
-    assert system.rows("state") == {"n": 11}
+    a_get_holds_its_row(system)
 
 
 def test_a_deadlock_cancels_one(system: System) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contract import WAIT_S, SharedRowsContract, SystemContract, numbered
+from contract import SharedRowsContract, SystemContract, a_get_holds_its_row, numbered
 
 from planstep.bench.compare.systems.base import Cancelled, Impossible, Options, System
 from planstep.bench.compare.systems.sqlite import SqliteSystem
@@ -45,25 +45,7 @@ def test_an_open_transaction_holds_no_lock(system: System) -> None:
 def test_a_get_holds_the_lock_to_the_end(tmp_path: Path) -> None:
     system = SqliteSystem(tmp_path, Options(), 1)
     system.prepare({}, ("state",))
-    first, second = (system.worker(name, "c") for name in ("first", "second"))
-    tx = first()
-    assert tx.get("state", "n") is None
-    committed = threading.Event()
-
-    def commit_later() -> None:
-        other = second()
-        other.add("state", "n", 1)
-        other.commit()
-        committed.set()
-
-    thread = threading.Thread(target=commit_later)
-    thread.start()
-    assert not committed.wait(0.02)
-    tx.put("state", "n", 10)
-    tx.commit()
-    assert committed.wait(WAIT_S)
-    thread.join()
-    assert system.rows("state") == {"n": 11}
+    a_get_holds_its_row(system)
     system.close()
 
 
