@@ -14,6 +14,7 @@ from planstep.bench.compare.systems.apache_kafka_client import (  # noqa: E402 -
     calling,
     retried,
 )
+from planstep.bench.compare.systems.apache_kafka_server import cluster_id  # noqa: E402
 from planstep.bench.compare.systems.base import Cancelled, Unknown  # noqa: E402
 
 LATER = time.monotonic() + 3600
@@ -71,3 +72,9 @@ def test_clients_take_any_time_out_of_a_transaction(client: Client, time_out_ms:
         # There is no broker. Settings that do not fit would be refused first, by a RuntimeError.
         with pytest.raises(kafka.KafkaException, match="_TRANSPORT"):
             producer.list_topics("topic", timeout=0.1)
+
+
+def test_no_id_of_a_cluster_looks_like_an_option() -> None:
+    ids = {cluster_id() for _ in range(2000)}
+    assert len(ids) == 2000 and {len(one) for one in ids} == {22}
+    assert not any(one.startswith("-") for one in ids)

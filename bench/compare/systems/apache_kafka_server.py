@@ -117,9 +117,8 @@ class KafkaServer(Server):
 
     def _format(self, transaction_version: int) -> None:
         """Formats the folder of the data, unless it has some."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         words = [java(), *self._java_options(), "kafka.tools.StorageTool", "format"]
-        words += ["-t", cluster, "-c", os.fspath(self._properties), "--ignore-formatted"]
+        words += ["-t", cluster_id(), "-c", os.fspath(self._properties), "--ignore-formatted"]
         words += ["--feature", f"transaction.version={transaction_version}"]
         if not (self._folder / "data" / "meta.properties").exists():
             with self._output.open("ab") as log:
@@ -186,6 +185,12 @@ class KafkaServer(Server):
 
     def close(self) -> None:
         end(self._process, signal.SIGTERM, _STOP_S)
+
+
+def cluster_id() -> str:
+    """Returns a new id of a cluster. It does not begin with "-", which Kafka's tool would take for an option."""
+    first, *others = uuid.uuid4().bytes
+    return base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")
 
 
 def _transactions(system: System) -> Iterator[float]:
