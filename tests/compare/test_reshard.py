@@ -1,6 +1,7 @@
 """Tests runs of the workload reshard: verified, and reported when not sustained, incorrect or given up."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from planstep.bench.compare import run_cell as runner
 from planstep.bench.compare.cell import IMPOSSIBLE, OK, Cell, Result
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import engine
-from planstep.bench.compare.systems.base import Cancelled, Certificate, Options
+from planstep.bench.compare.systems.base import Cancelled, Certificate, Options, System
 from planstep.bench.compare.workloads import reshard_spark
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.judges.trace import COMMITTED, CONSUME, PRODUCE, Trace
@@ -256,15 +257,18 @@ def _spoil(flaw: str, values: list[bytes], offsets: list[int]) -> None:
         values[a], values[b] = values[b], values[a]
 
 
-@pytest.mark.parametrize(("workload", "ahead"), [("reshard", SMALL.workers), ("move", 0)])
+@pytest.mark.parametrize(("workload", "before"), [("reshard", True), ("move", False)])
 def test_nothing_is_read_before_the_clock_of_a_run_at_maximum_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, ahead: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, before: bool
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(
-        engine.EngineSystem, "fetch_ahead", lambda self, name, topic, places: told.append(name)
-    )
+    """The workers' threads begin with the clock."""
+    told: dict[str, bool] = {}
+
+    def fetch_ahead(system: System, name: str, topic: str, partitions: Sequence[int]) -> None:
+        told[name] = threading.current_thread() is threading.main_thread()
+
+    monkeypatch.setattr(engine.EngineSystem, "fetch_ahead", fetch_ahead)
     more: dict[str, Any] = {"rate": None} if workload == "move" else {}
     result = run_reshard(tmp_path, workload=workload, **more)
     assert (result.status, result.verified) == (OK, True)
-    assert len(set(told)) == len(told) == ahead
+    assert list(told.values()) == [before] * SMALL.workers
