@@ -56,7 +56,7 @@ def gone(pid: int) -> bool:
     while time.monotonic() < until:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # the latter where it ends amid the read
             return True
         if stat.rpartition(")")[2].split()[0] == "Z":
             return True
