@@ -62,7 +62,7 @@ def comparison(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """Writes a folder of results, with a page in place of the report."""
     summary = comparisons.summary(*comparisons.outcome("reshard", "chain", repeat=3))
     summary["machine"]["kernel"] = "Linux 6.1.2-of-a-provider"
-    summary["servers"] = [{"name": "postgresql", "address": "passfile='/tmp/password'"}]
+    summary["servers"] = [{"name": "postgresql", "address": "passfile='/home/someone/password'"}]
     return write(tmp_path / "out", summary), summary
 
 
