@@ -65,7 +65,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
                     return result
                 result.settings = [tuple(setting) for setting in system.settings()]
                 task.prepare(run)
-                warm_up(system)
+                warm_up(system, task.feeds)
                 _measure(task, run, result)
             with closing(open_system(cell.system, folder, read_only)) as run.system:
                 verdict = task.verify(run)
@@ -180,7 +180,9 @@ def _measure(task: Any, run: Run, result: Result) -> None:
             of_part = cpu_s if run.cpu_s is None else run.cpu_s
             result.cpu_ms_per_transaction = 1000 * of_part / run.transactions
     used = between(machine, moment())
-    if used["busy_cores"] is not None:
+    if used["busy_cores"] is not None and not (
+        pids and task.kills
+    ):  # what was killed is not counted
         own_cores = (cpu_seconds() - own + servers) / wall
         result.other_cores = max(0.0, used["busy_cores"] - own_cores)
     result.steal_cores = used["steal"]

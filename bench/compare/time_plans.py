@@ -79,7 +79,7 @@ class TimePlan(NamedTuple):
 
 _SECONDS = {
     "reshard": 2.0,
-    "move": 1.0,
+    "move": 1.5,
     "plain": 1.5,
     "interval": 2.5,
     "chain": 1.5,

@@ -264,8 +264,11 @@ def test_nothing_is_read_before_the_clock_of_a_run_at_maximum_rate(
     """The workers' threads begin with the clock."""
     told: dict[str, bool] = {}
 
-    def fetch_ahead(system: System, name: str, topic: str, partitions: Sequence[int]) -> None:
+    def fetch_ahead(
+        system: System, name: str, topic: str, partitions: Sequence[int], waits: bool
+    ) -> None:
         told[name] = threading.current_thread() is threading.main_thread()
+        assert waits is told[name]
 
     monkeypatch.setattr(engine.EngineSystem, "fetch_ahead", fetch_ahead)
     more: dict[str, Any] = {"rate": None} if workload == "move" else {}

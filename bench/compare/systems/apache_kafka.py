@@ -37,7 +37,13 @@ from .apache_kafka_client import (
     positions_of,
 )
 from .apache_kafka_jars import VERSION
-from .apache_kafka_server import ABORT_SCAN_MS, HEAP, KafkaServer
+from .apache_kafka_server import (
+    ABORT_SCAN_MS,
+    DELETE_DELAY_MS,
+    HEAP,
+    INTERNAL_PARTITIONS,
+    KafkaServer,
+)
 from .apache_kafka_work import (
     STATE_PARTITIONS,
     Worker,
@@ -136,11 +142,11 @@ class ApacheKafkaSystem(System):
         worker.connect()
         return worker.begin
 
-    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int]) -> None:
+    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int], waits: bool) -> None:
         named = self._connection.named(topic)
         for worker in self._workers:
             if worker.name == name:
-                worker.reader.fetch_ahead([(named, partition) for partition in partitions])
+                worker.reader.fetch_ahead([(named, partition) for partition in partitions], waits)
 
     def writer(self, topic: str) -> Write:
         settings = {"enable.idempotence": True, "delivery.report.only.error": True}
@@ -214,6 +220,13 @@ class ApacheKafkaSystem(System):
                 *("abort_scan_ms", ABORT_SCAN_MS),
                 *("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000),
             ),
+            Setting(
+                "internal_partitions",
+                INTERNAL_PARTITIONS,
+                "offsets.topic.num.partitions, transaction.state.log.num.partitions",
+                50,
+            ),
+            Setting("delete_delay_ms", DELETE_DELAY_MS, "log.segment.delete.delay.ms", 60_000),
             Setting(
                 *("transaction_timeout_ms", self._connection.time_out_ms),
                 *("transaction.timeout.ms", 60_000),

@@ -34,11 +34,15 @@ from confluent_kafka.admin import AdminClient
 from ...children import last_words
 from .apache_kafka_client import QUIET, TUNED, error_of, is_temporary
 from .apache_kafka_jars import NAME, VERSION, class_path, java
-from .base import Options, System
+from .base import Options, System, Work
 from .servers import Server, end, free_port, start, with_free_port
 
 ABORT_SCAN_MS = 250
 """How often the broker looks for transactions to time out: its default of 10 s would hide any time-out."""
+INTERNAL_PARTITIONS = 4
+"""Partitions of each of the coordinators' topics: one broker has no use for more."""
+DELETE_DELAY_MS = 1000
+"""When a dropped topic leaves the disk."""
 HEAP = "1g"
 _JVM = (
     *(f"-Xms{HEAP}", f"-Xmx{HEAP}", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -101,14 +105,14 @@ class KafkaServer(Server):
             "listeners": f"PLAINTEXT://{bootstrap},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{bootstrap}",
             "log.dirs": self._folder / "data",
-            "offsets.topic.num.partitions": 4,
+            "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
             "offsets.topic.replication.factor": 1,
-            "transaction.state.log.num.partitions": 4,
+            "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_SCAN_MS,
             "auto.create.topics.enable": "false",
-            "log.segment.delete.delay.ms": 1000,  # dropped topics leave the disk soon
+            "log.segment.delete.delay.ms": DELETE_DELAY_MS,
         }
         if options.durability == "full":
             settings["log.flush.interval.messages"] = 1
@@ -165,7 +169,7 @@ class KafkaServer(Server):
         return (self._process.pid,)
 
     def warm(self) -> None:
-        """Runs small transactions with the tuned client until their latency is level, a minute at most."""
+        """Runs transactions with the tuned client until their latency is level, a minute at most."""
         from .apache_kafka import ApacheKafkaSystem
 
         began, medians = time.monotonic(), list[float]()
@@ -180,7 +184,7 @@ class KafkaServer(Server):
                     if level or time.monotonic() - began > _WARM_S:
                         break
                 system.drop()
-        self.warm_transactions = _BLOCK * len(medians)
+        self.warm_transactions = (_BLOCK + _BLOCK // 5) * len(medians)
         self.warm_s = time.monotonic() - began
 
     def close(self) -> None:
@@ -194,25 +198,32 @@ def cluster_id() -> str:
 
 
 def _transactions(system: System) -> Iterator[float]:
-    """Runs blocks of small transactions; yields the median time of each, in seconds.
+    """Runs blocks of transactions; yields the median time of a small one, plus that of a wide one, in seconds.
 
-    A large transaction over many partitions goes before each block, since other code of the broker serves that.
+    Wide ones write to many partitions, since other code of the broker serves that.
     """
     system.prepare({"in": 1, "out": 1, "wide": _WIDE}, ("state",))
     write = system.writer("in")
     begin = system.worker("warming", "warming")
+
+    def small(work: Work) -> None:
+        work.write("out", work.read("in", 0, 1).values, partition=0)
+        work.add("state", "a", 1)
+        work.add("state", "b", -1)
+
+    def wide(work: Work) -> None:
+        work.write("wide", [b"x" * 1000] * 5 * _WIDE, [b"%d" % n for n in range(5 * _WIDE)])
+
     for _ in range(_BLOCKS_MAX):
         write([b"x" * 100] * _BLOCK, None, 0)
-        work = begin()
-        work.write("wide", [b"x" * 1000] * 20 * _WIDE, [b"%d" % n for n in range(20 * _WIDE)])
-        work.commit()
-        times = []
-        for _ in range(_BLOCK):
-            started = time.monotonic()
-            work = begin()
-            work.write("out", work.read("in", 0, 1).values, partition=0)
-            work.add("state", "a", 1)
-            work.add("state", "b", -1)
-            work.commit()
-            times.append(time.monotonic() - started)
-        yield median(times)
+        both = 0.0
+        for count, fill in ((_BLOCK, small), (_BLOCK // 5, wide)):
+            times = []
+            for _ in range(count):
+                started = time.monotonic()
+                work = begin()
+                fill(work)
+                work.commit()
+                times.append(time.monotonic() - started)
+            both += median(times)
+        yield both

@@ -134,19 +134,19 @@ class _Resharder(WorkerRun):
         self._plan, self._arrivals = plan, arrivals
         self._partitions = range(number, run.shape.partitions, plan.workers)
         if plan.interval:
-            self._fetch_ahead()
+            self._fetch_ahead(waits=True)
         self._pieces: list[tuple[int, int]] = []
         self._coming: Iterator[tuple[int, int]] = iter(())
         self._more = True
         # The first transactions are of different lengths, so that commits are spread over the interval.
         self._skipped = number * plan.per_commit // plan.workers
 
-    def _fetch_ahead(self) -> None:
-        self.run.system.fetch_ahead(self.name, IN, self._partitions)
+    def _fetch_ahead(self, waits: bool) -> None:
+        self.run.system.fetch_ahead(self.name, IN, self._partitions, waits)
 
     def work(self, begin: int) -> None:
         if not self._plan.interval:  # at maximum rate the reading is a part of what is measured
-            self._fetch_ahead()
+            self._fetch_ahead(waits=False)
         self._coming, in_vain = self._due_times(begin), 0
         while (self._more or self._pieces) and not self.run.stop.is_set():
             try:
