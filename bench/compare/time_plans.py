@@ -79,7 +79,7 @@ class TimePlan(NamedTuple):
 
 _SECONDS = {
     "reshard": 2.0,
-    "move": 1.5,
+    "move": 1.0,
     "plain": 1.5,
     "interval": 2.5,
     "chain": 1.5,
@@ -94,7 +94,7 @@ _SECONDS = {
 }
 _LONG_SECONDS = {
     **_SECONDS,
-    **{"reshard": 7.0, "move": 2.0, "plain": 4.0, "interval": 5.0, "chain": 4.0, "small": 6.0},
+    **{"reshard": 7.0, "move": 3.0, "plain": 4.0, "interval": 5.0, "chain": 4.0, "small": 6.0},
     **{
         "contention": 4.0,
         "held-open": 6.5,
