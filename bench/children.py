@@ -13,6 +13,7 @@ Next: compare/subprocess_runner.py.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ Child: TypeAlias = "subprocess.Popen[Any]"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals: Ctrl-C; `timeout`, or a CI's time limit; a closed terminal."""
 _GRACE_S = 2.0
+_ROOM_FOR_WORDS = 1 << 16
+"""A disk with fewer free bytes may have had no room for what a child said."""
 
 
 class Children(Closing):
@@ -100,9 +103,12 @@ def undivided() -> Iterator[None]:
 
 
 def last_words(output: Path) -> str:
-    """Returns the last line that a child wrote to the file."""
+    """Returns the last line that a child wrote to the file. A full disk takes its words away."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "it said nothing")
+    if not any(lines):
+        full = shutil.disk_usage(output.parent).free < _ROOM_FOR_WORDS
+        return "it said nothing" + ": the disk is full" * full
+    return next(line for line in reversed(lines) if line)
 
 
 def json_lines(path: Path) -> list[Any]:

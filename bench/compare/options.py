@@ -90,11 +90,14 @@ class ComparisonOptions:
 
     @property
     def chosen_systems(self) -> tuple[str, ...]:
-        """Returns the systems, each once, with the peers that `peers` adds; with `quick` one of each peer's."""
+        """Returns the systems, each once, with those that `peers` adds: the first of each product.
+
+        The other clients and versions of a product run where they join the first, or where they are named.
+        """
         peers: list[str] = []
         for entry in ENTRIES.values() if self.peers else ():
             first = not any(mode_of(name) is mode_of(entry.name) for name in peers)
-            if entry.peer and (first or not self.quick):
+            if entry.peer and first:
                 peers.append(entry.name)
         return tuple(dict.fromkeys((*self.systems, *peers)))
 

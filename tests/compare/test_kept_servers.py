@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from toy_peer import WARMING, ask, keeper_words, toy
 
+from planstep.bench import children
 from planstep.bench.compare.capacity import check_room
 from planstep.bench.compare.cell import FAILED, Cell, Result
 from planstep.bench.compare.harness import Outcome, Step, carry_out
@@ -271,3 +272,15 @@ def test_a_killed_keeper_takes_the_server_along(servers: KeptServers) -> None:
     keeper = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     os.kill(int(keeper), 9)
     assert gone(pid)
+
+
+def test_a_full_disk_is_named_where_a_child_could_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "words.txt"
+    output.touch()
+    assert children.last_words(output) == "it said nothing"
+    monkeypatch.setattr(children, "_ROOM_FOR_WORDS", 1 << 62)
+    assert children.last_words(output) == "it said nothing: the disk is full"
+    output.write_text("no such file\n")
+    assert children.last_words(output) == "no such file"

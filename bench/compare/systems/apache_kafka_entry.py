@@ -61,7 +61,7 @@ def _load() -> None:
             import_module(name, __package__)
 
 
-_START_S, _WARM_S, _OVERHEAD_S = 4.5, 30.0, 3.0
+_START_S, _WARM_S, _OVERHEAD_S = 4.5, 30.0, 8.0
 """What a broker takes on one of two cores, about."""
 _ROOM = ServerRoom(memory=1400, disk=500)
 """A heap of 1 GB, and what else a JVM has; topics of an earlier run stay for a minute."""

@@ -17,6 +17,7 @@ Orders are loaded for _SECONDLY transactions a second. A part whose orders are u
 Next: contention.py.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -34,6 +35,8 @@ THREADS = (1, 4, 16, 64)
 _ACCOUNTS = 1000
 _WARM_MAX_S = 30.0
 """Seconds that a thread's first transaction may take."""
+_CONNECTING = 8
+"""Workers that connect at once, before their part begins; each waits for a server's answers."""
 _FIRST_SHARE = 0.4
 """Share of the time for the first part; the others share the rest equally."""
 _SECONDLY = 20_000
@@ -95,7 +98,8 @@ class Small(Workload):
         figures = run.extra["concurrency"] = {}
         for part in parts(run.shape.duration):
             numbers = range(len(workers), part.threads)
-            workers += [Retrier(run, f"small-{n}", CONSUMER, n, "warm_") for n in numbers]
+            with ThreadPoolExecutor(_CONNECTING) as pool:
+                workers += pool.map(partial(_worker, run), numbers)
             figures[str(part.threads)] = _run(
                 run, part, workers, "" if not figures else f"at_{part.threads}_"
             )
@@ -119,6 +123,10 @@ class Small(Workload):
             f"{name} has {balances.get(name, 0)}, not {expected[name]}" for name in wrong[:3]
         ]
         return verdict
+
+
+def _worker(run: Run, number: int) -> Retrier:
+    return Retrier(run, f"small-{number}", CONSUMER, number, "warm_")
 
 
 def _run(run: Run, part: Part, workers: list[Retrier], prefix: str) -> dict[str, Any]:

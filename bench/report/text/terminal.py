@@ -114,7 +114,8 @@ def _verdicts(verdicts: list[dict[str, Any]]) -> Iterator[Block]:
     for one in verdicts:
         by_durability.setdefault(one["durability"], []).append(one)
     (first, own), *others = by_durability.items()
-    about = f"Durability {first}: {DURABILITIES[first]}. First word: this engine's standing."
+    about = f"Durability {first}: {DURABILITIES[first]}. "
+    about += "First word: this engine's standing. A ratio is that of the median round."
     yield fill(about).splitlines()
     for one in own:
         standing = f"{_STANDINGS[one['standing']]:<{_MARGIN}}"
