@@ -241,11 +241,11 @@ def compare(
     """Run the same work on several systems, verify every run, and compare.
 
     Without options it takes eight minutes at most on a machine that is not busy, Spark included;
-    --quick two, or three with Spark, --thorough an hour; with --peers half an hour, --quick ten or
-    eleven, --thorough 75. Each run has a process of its own. Runs are repeated in rounds, each in an
-    order drawn from the seed. After a run the store is reopened and every record checked. A run that
-    does not verify has no figures. Latencies count from when work was due, not from when it began. A
-    run that does not sustain its rate has no latencies.
+    --quick two, or three with Spark; with --peers half an hour, --quick ten or eleven; --thorough an
+    hour. Each run has a process of its own. Runs are repeated in rounds, each in an order drawn from
+    the seed. After a run the store is reopened and every record checked. A run that does not verify
+    has no figures. Latencies count from when work was due, not from when it began. A run that does
+    not sustain its rate has no latencies.
 
     kafka is kafka-style (this engine): Kafka's protocol, not Kafka. apache-kafka and postgresql are the
     products, which --peers adds; make peers fetches what they need.

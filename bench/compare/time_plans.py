@@ -3,7 +3,7 @@
                  promise   with --peers   reshard, small   other answers   all else
     --quick      2 min     10 min         3 times          3               1      Spark: a minute more
     (default)    8 min     30 min         5                3               1
-    --thorough   60 min    75 min         9                5               3
+    --thorough   60 min    60 min         9                5               3
 
 A row of cells answers a question if a verdict (verdicts.py) is made of it. Rows are taken by rank while the promise
 lasts: RANKS. What was left out is said, with the option that runs it.
@@ -106,7 +106,7 @@ _LONG_SECONDS = {
 _SHORT_SEARCH = Budget(4, 3, 2.0)
 QUICK = TimePlan(120, 600, 3, 3, 1, _SECONDS, 1.5, None)
 USUAL_PLAN = TimePlan(480, 1800, 5, 3, 1, _SECONDS, 1.5, _SHORT_SEARCH)
-THOROUGH = TimePlan(3600, 4500, 9, 5, 3, _LONG_SECONDS, 4.0, LONG_SEARCH)
+THOROUGH = TimePlan(3600, 3600, 9, 5, 3, _LONG_SECONDS, 4.0, LONG_SEARCH)
 
 
 def time_plan(options: ComparisonOptions) -> TimePlan:

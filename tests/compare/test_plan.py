@@ -35,7 +35,7 @@ def keys(planned: Plan, workload: str) -> dict[Key, int]:
 @pytest.mark.parametrize("spark", [False, True])
 @pytest.mark.parametrize("peers", [False, True])
 @pytest.mark.parametrize(
-    "words, promises", [("", (480, 1800)), ("quick", (120, 600)), ("thorough", (3600, 4500))]
+    "words, promises", [("", (480, 1800)), ("quick", (120, 600)), ("thorough", (3600, 3600))]
 )
 def test_a_plan_keeps_its_promise(
     monkeypatch: pytest.MonkeyPatch, words: str, promises: tuple[int, int], peers: bool, spark: bool

@@ -1,7 +1,6 @@
 """Tests runs of the workload reshard: verified, and reported when not sustained, incorrect or given up."""
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ from planstep.bench.compare import run_cell as runner
 from planstep.bench.compare.cell import IMPOSSIBLE, OK, Cell, Result
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import engine
-from planstep.bench.compare.systems.base import Cancelled, Certificate, Options, System
+from planstep.bench.compare.systems.base import Cancelled, Certificate, Options
 from planstep.bench.compare.workloads import reshard_spark
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.judges.trace import COMMITTED, CONSUME, PRODUCE, Trace
@@ -255,23 +254,3 @@ def _spoil(flaw: str, values: list[bytes], offsets: list[int]) -> None:
         a = next(n for n, source in enumerate(sources) if source in sources[n + 1 :])
         b = sources.index(sources[a], a + 1)
         values[a], values[b] = values[b], values[a]
-
-
-@pytest.mark.parametrize(("workload", "before"), [("reshard", True), ("move", False)])
-def test_nothing_is_read_before_the_clock_of_a_run_at_maximum_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, before: bool
-) -> None:
-    """The workers' threads begin with the clock."""
-    told: dict[str, bool] = {}
-
-    def fetch_ahead(
-        system: System, name: str, topic: str, partitions: Sequence[int], waits: bool
-    ) -> None:
-        told[name] = threading.current_thread() is threading.main_thread()
-        assert waits is told[name]
-
-    monkeypatch.setattr(engine.EngineSystem, "fetch_ahead", fetch_ahead)
-    more: dict[str, Any] = {"rate": None} if workload == "move" else {}
-    result = run_reshard(tmp_path, workload=workload, **more)
-    assert (result.status, result.verified) == (OK, True)
-    assert list(told.values()) == [before] * SMALL.workers

@@ -77,6 +77,8 @@ _DEFAULTS = {
     "linger.ms": 5,
     "batch.size": 1_000_000,
     "fetch.queue.backoff.ms": 1000,
+    "fetch.max.bytes": 50 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
 }
 """The client's own defaults of settings that differ in one of the clients."""
 
@@ -145,11 +147,11 @@ class ApacheKafkaSystem(System):
         worker.connect()
         return worker.begin
 
-    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int], waits: bool) -> None:
+    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int]) -> None:
         named = self._connection.named(topic)
         for worker in self._workers:
             if worker.name == name:
-                worker.reader.fetch_ahead([(named, partition) for partition in partitions], waits)
+                worker.reader.fetch_ahead([(named, partition) for partition in partitions])
 
     def writer(self, topic: str) -> Write:
         settings = {"enable.idempotence": True, "delivery.report.only.error": True}

@@ -240,10 +240,10 @@ class System(ABC):
         Where state is kept in partitions, the number is also the worker's partition. The name stays with the work.
         """
 
-    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int], waits: bool) -> None:
+    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int]) -> None:
         """Tells which partitions the worker of that name will read, for a client that fetches them ahead.
 
-        `waits`: it returns when each partition's first records are there.
+        It returns when such a client has the first one's first records: it runs as it does in a long life.
         """
         return
 

@@ -133,20 +133,14 @@ class _Resharder(WorkerRun):
         super().__init__(run, f"resharder-{number}", CONSUMER, number)
         self._plan, self._arrivals = plan, arrivals
         self._partitions = range(number, run.shape.partitions, plan.workers)
-        if plan.interval:
-            self._fetch_ahead(waits=True)
+        run.system.fetch_ahead(self.name, IN, self._partitions)
         self._pieces: list[tuple[int, int]] = []
         self._coming: Iterator[tuple[int, int]] = iter(())
         self._more = True
         # The first transactions are of different lengths, so that commits are spread over the interval.
         self._skipped = number * plan.per_commit // plan.workers
 
-    def _fetch_ahead(self, waits: bool) -> None:
-        self.run.system.fetch_ahead(self.name, IN, self._partitions, waits)
-
     def work(self, begin: int) -> None:
-        if not self._plan.interval:  # at maximum rate the reading is a part of what is measured
-            self._fetch_ahead(waits=False)
         self._coming, in_vain = self._due_times(begin), 0
         while (self._more or self._pieces) and not self.run.stop.is_set():
             try:
