@@ -11,7 +11,8 @@
 
 Rivals: now and then a second one of the same name begins while the first one's transaction is open, does the same
 work, and commits before it. Where names are fenced it is a successor, and the first is a zombie; else both go
-on, and what they acknowledge decides. Anything in no journal never happened: a killed process has written a
+on, and what they acknowledge decides. Twins are two of one name that begin at the same moment, on two threads, with
+threads switched as often as Python can. Anything in no journal never happened: a killed process has written a
 line, or has not. From time to time it prints the number of sends and acknowledgements so far.
 
 Next: killed_lives.py.
@@ -21,6 +22,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +36,8 @@ from planstep.proto.mode_settings import ModeSettings
 
 TOPICS = "in", "out"
 PARTITIONS = 2
+LIFE_SECONDS_MAX = 120
+"""A life that has not done its share by then hangs."""
 CONSUMER = "g"
 _EMPTY_READS = 3
 """After so many empty reads in a row, the last life has used all inputs; if lag is known, there is none, either."""
@@ -137,12 +141,44 @@ class Life:
                 continue
             empty = 0
             if draw.random() < self.rivals:
+                self.end(n, tx, True)
+                self._twins(draw, name, partition)
+                continue
+            if draw.random() < self.rivals:
                 rival = self.db.transaction(worker=name)
                 again = self._transform(draw, rival, f"{name}, its rival", partition)
                 if again is not None:
                     self.end(again, rival, True)
                 self.note("rival")
             self.end(n, tx, draw.random() < 0.9)
+
+    def _twins(self, draw: random.Random, name: str, partition: int) -> None:
+        """Has two threads begin under one name at once; each does the same work, and commits."""
+        ready, failed = threading.Barrier(2), list[BaseException]()
+        seeds = [draw.random(), draw.random()]
+
+        def live(n: int) -> None:
+            own = random.Random(seeds[n])
+            ready.wait(LIFE_SECONDS_MAX)
+            with suppress(planstep.Aborted):  # as it begins, or reads: fenced by the other one
+                tx = self.db.transaction(worker=name)
+                number = self._transform(own, tx, f"{name}, twin {n}", partition)
+                if number is not None:
+                    self.end(number, tx, True)
+
+        switching = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            twins = [threading.Thread(target=_run, args=(partial(live, n), failed)) for n in (0, 1)]
+            for twin in twins:
+                twin.start()
+            for twin in twins:
+                twin.join()
+        finally:
+            sys.setswitchinterval(switching)
+        if failed:
+            raise failed[0]
+        self.note("twins")
 
     def _behind(self) -> bool:
         return self.made and bool(self.db.topic("in").lag(CONSUMER))

@@ -38,11 +38,8 @@ from ..worlds.in_place.anomalies import (
     not_told,
 )
 from ..worlds.kafka.reads import entries
-from .killed_life import PARTITIONS, TOPICS, main
+from .killed_life import LIFE_SECONDS_MAX, PARTITIONS, TOPICS, main
 from .registry import RowResult
-
-LIFE_SECONDS_MAX = 120
-"""A life that has not done its share by then hangs."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +102,7 @@ def kill_lives(lives: Lives, way: Way) -> RowResult:
             if line[0] == "poll":
                 stands[f"{line[1]}/{line[2]}"] = line[4]
             result.faults["rival"] += line[0] == "rival"
+            result.faults["twins"] += line[0] == "twins"
     _judge(lives, way, journals, stands, result)
     return result
 

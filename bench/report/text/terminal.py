@@ -64,9 +64,12 @@ def _fitting(blocks: list[Block], room: int) -> list[str]:
 def _head(summary: dict[str, Any], kept: bool) -> list[str]:
     plan, machine = summary["plan"], summary["machine"]
     verified = " verified" if summary["verified"] and plan["done"] else ""
+    missing = plan["cells"] - plan["done"]
+    left = f" ({missing} were left out)" if missing and not summary["interrupted"] else ""
+    of = f" of {plan['cells']}" if summary["interrupted"] else ""
     texts = [
-        f"{'INTERRUPTED: ' * summary['interrupted']}planstep compare: {plan['done']} of {plan['cells']} runs"
-        f"{verified} in {in_minutes(summary['seconds'])}, on {machine['cpus']} × {machine['cpu_model']}, "
+        f"{'INTERRUPTED: ' * summary['interrupted']}planstep compare: {plan['done']}{of} runs"
+        f"{verified}{left} in {in_minutes(summary['seconds'])}, on {machine['cpus']} × {machine['cpu_model']}, "
         f"{machine['filesystem'] or 'unknown file system'}"
     ]
     if failed := failures(summary["systems"]):
