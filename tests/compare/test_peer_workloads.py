@@ -21,7 +21,7 @@ PEERS = [pytest.param(name, marks=needs(name)) for name in ("postgresql", "apach
 
 @long
 @pytest.mark.parametrize("system", PEERS)
-@pytest.mark.parametrize("workload", ["small", "reshard", "move"])
+@pytest.mark.parametrize("workload", ["small", "reshard", "move", "contention"])
 def test_it_verifies_on_a_peer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
