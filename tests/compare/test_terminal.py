@@ -79,3 +79,12 @@ def test_with_nothing_there_is_still_the_way_to_repeat_it() -> None:
     )
     assert words[:2] == ["planstep", "compare"] and words[-2:] == ["--seed", "7"]
     assert "--rate" not in words, "defaults need no words"
+
+
+def test_runs_that_were_left_out_do_not_look_like_failures(summary: dict[str, Any]) -> None:
+    done, cells = summary["plan"]["done"], summary["plan"]["cells"]
+    assert f"{done} of {cells} runs verified in" in lines(summary)[0]
+    summary["plan"]["cells"] = done + 7
+    assert f"{done} runs verified (7 were left out) in" in lines(summary)[0]
+    summary["interrupted"] = True
+    assert f"{done} of {done + 7} runs" in lines(summary)[0]

@@ -66,7 +66,7 @@ def _head(summary: dict[str, Any], kept: bool) -> list[str]:
     verified = " verified" if summary["verified"] and plan["done"] else ""
     missing = plan["cells"] - plan["done"]
     left = f" ({missing} were left out)" if missing and not summary["interrupted"] else ""
-    of = f" of {plan['cells']}" if summary["interrupted"] else ""
+    of = "" if left else f" of {plan['cells']}"
     texts = [
         f"{'INTERRUPTED: ' * summary['interrupted']}planstep compare: {plan['done']}{of} runs"
         f"{verified}{left} in {in_minutes(summary['seconds'])}, on {machine['cpus']} × {machine['cpu_model']}, "
