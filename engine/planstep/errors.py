@@ -353,6 +353,45 @@ class StoreClosed(EngineClosed):
     """True if the turn that failed may be durable, so that its callers get Undetermined."""
 
 
+class Fenced(StoreClosed):
+    """Another machine has taken the store over: this one writes nothing more. What failed with it has no effect.
+
+    `term`: the number of the ownership that ended this one. `owner`: who began it, as far as that is known.
+    """
+
+    def __init__(self, term: int, owner: str = "") -> None:
+        self.term, self.owner = term, owner
+        by = f" ({owner})" if owner else ""
+        super().__init__(
+            f"the store was taken over in term {term}{by}: go on there, or follow it from here"
+        )
+
+
+class LogUnreachable(StoreClosed):
+    """The shared log does not answer. The store stopped: what was sent last is undetermined until it is reopened."""
+
+
+class OwnedElsewhere(PlanstepError):
+    """Another machine owns the store, and did not close it; `owner` says who, and since when.
+
+    Opening it would take it over, which ends its writes there: ask for that with takeover=True.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(
+            f"the store is owned by {owner}, which did not close it; takeover=True takes it over"
+        )
+
+
+class Trimmed(PlanstepError):
+    """The next turn is gone from the shared log: begin from a snapshot of turn `floor` or later."""
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        super().__init__(f"turns below {floor} are gone from the shared log: restore a snapshot")
+
+
 class IoError(PlanstepError):
     """The operating system refused a read, a write or a sync; nothing of that turn is kept."""
 

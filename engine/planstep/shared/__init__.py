@@ -1,0 +1,4 @@
+"""Carries a store's turns to other machines.
+
+Next: entry.py.
+"""

@@ -1,0 +1,66 @@
+"""Defines what carries a store's turns to other machines: a log in which each turn is written once.
+
+    owner    ─▶ open ─▶ read … [] ─▶ append BEGIN ─▶ floor ─▶ append, append, … ─▶ Fenced, or close
+    follower ─▶ open ─▶ read, read, …
+
+Slot n of the log holds turn n. The first that is appended there stays; another one is refused. Everything above
+these methods is common to all logs.
+
+Next: memory_log.py.
+"""
+
+from typing import NamedTuple, Protocol
+
+from .entry import NO_CHAIN, Entry
+
+
+class Root(NamedTuple):
+    """What a shared log is of: written once, when the first machine opens it."""
+
+    store_id: bytes
+    mode: str
+    format: int
+
+
+class Position(NamedTuple):
+    """A place in a shared log: the last turn that is known, its chain, and what the log itself keeps about it."""
+
+    turn: int = 0
+    chain: bytes = NO_CHAIN
+    mark: bytes = b""
+
+
+class SharedLog(Protocol):
+    """One store's log. Calls block, and only one thread calls at a time. One append is under way at most."""
+
+    def open(self, at: Position) -> None:
+        """Tells where reading goes on: behind turn `at.turn`."""
+
+    def read(self, limit_bytes: int, wait: float) -> list[Entry]:
+        """Returns the next entries in order, of about `limit_bytes`; [] at the end, after `wait` seconds.
+
+        Corruption for damaged bytes, a hole or a broken chain; Trimmed if the next turn is gone below the floor.
+        LogUnreachable.
+        """
+
+    def append(self, entry: Entry) -> None:
+        """Appends the entry of the turn behind the last one that was read or appended.
+
+        It returns once the slot holds this entry for ever. Fenced: the slot holds another one. LogUnreachable: that
+        is not known; only the same entry may be appended after it.
+        """
+
+    def barrier(self) -> None:
+        """Returns if at some moment since the call nobody had begun a newer term. Fenced, LogUnreachable."""
+
+    def floor(self) -> int:
+        """Returns the lowest turn that is not trimmed. It never falls. LogUnreachable."""
+
+    def trim(self, turn: int) -> None:
+        """Removes the turns below `turn`; a whole snapshot of that turn or a later one is there.
+
+        It may be repeated, and cut short anywhere. BEGINs stay. LogUnreachable.
+        """
+
+    def close(self) -> None:
+        """Releases what the log holds; a second call has no effect."""
