@@ -402,3 +402,9 @@ class NoSpace(IoError):
 
 class Corruption(PlanstepError):
     """Bytes on disk are not what was written; the message names where."""
+
+
+class Diverged(Corruption):
+    """A folder and its shared log are not of one history: nothing is merged. The message names the first turn that
+    differs.
+    """

@@ -38,7 +38,10 @@ class Owner(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry as it was sealed or read. `data` has all its bytes, of which the other fields are a part."""
+    """An entry as it was sealed or read. `data` has all its bytes, of which the other fields are a part.
+
+    `mark`: what the log that it was read from keeps about its place, b"" for nothing.
+    """
 
     kind: int
     store_id: bytes
@@ -50,6 +53,7 @@ class Entry(NamedTuple):
     dropped: bytes
     payload: bytes
     data: bytes
+    mark: bytes = b""
 
     @property
     def chain(self) -> bytes:

@@ -6,7 +6,7 @@
 Slot n of the log holds turn n. The first that is appended there stays; another one is refused. Everything above
 these methods is common to all logs.
 
-Next: memory_log.py.
+Next: owner.py.
 """
 
 from typing import NamedTuple, Protocol
@@ -43,11 +43,11 @@ class SharedLog(Protocol):
         LogUnreachable.
         """
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry) -> bytes:
         """Appends the entry of the turn behind the last one that was read or appended.
 
-        It returns once the slot holds this entry for ever. Fenced: the slot holds another one. LogUnreachable: that
-        is not known; only the same entry may be appended after it.
+        It returns the entry's mark once the slot holds this entry for ever. Fenced: the slot holds another one.
+        LogUnreachable: that is not known; only the same entry may be appended after it.
         """
 
     def barrier(self) -> None:

@@ -1,0 +1,151 @@
+"""Makes a machine the owner of a store: it takes all turns of the shared log, begins a term, and appends its own.
+
+    catch_up   own last turn: the same there? ─▶ take the turns behind it … to the end
+    begin      BEGIN in the next slot ─▶ floor still below it? ─▶ owner
+    append     each turn in the shared log first, then in the folder ─▶ Fenced once another BEGIN is there
+
+The rules that make a store safe with any number of machines that hold themselves to be its owner:
+
+    a slot is written once, and its bytes decide, not the answer to a put             (the log)
+    after a doubt only the same bytes are sent, and one append is under way           append
+    nothing is appended before one's own BEGIN is decided and checked                 begin
+    nothing is acknowledged or shown before it is decided; the folder is behind       append, LocalStore
+    a BEGIN is never removed; a floor is written before anything below it goes        (the log)
+    who finds the floor above its BEGIN has begun in a slot that was emptied:         begin
+        it starts over, and leaves the BEGIN where it is
+    a reader that meets a BEGIN looks at the floor after that                         catch_up
+
+Left out: hosts beyond the first. A shared log carries the turns of one host.
+
+Next: memory_log.py.
+"""
+
+from typing import NamedTuple, Protocol
+
+from ..errors import Corruption, Diverged, Trimmed
+from .entry import BEGIN, TURN, Entry, Owner, seal
+from .shared_log import Position, SharedLog
+
+_READ_BYTES = 8 << 20
+
+
+class OwnerRow(NamedTuple):
+    """A row of the store that each turn writes: the turn's owner, and the place of the entry before it."""
+
+    term: int
+    nonce: bytes
+    before: bytes
+    mark: bytes
+
+
+class LocalStore(Protocol):
+    """A folder, as far as the shared log goes."""
+
+    @property
+    def last_turn(self) -> int: ...
+
+    def owner_row(self) -> OwnerRow | None:
+        """Returns the row as of the last turn; None if there was none yet."""
+
+    def take(self, entry: Entry) -> None:
+        """Takes over the turn behind the last one, as its owner wrote it. Corruption if it does not fit."""
+
+
+class Ownership:
+    """One opening of a store on its shared log. Invariant: `last` is decided, and the folder has at most that."""
+
+    def __init__(self, log: SharedLog, store_id: bytes, nonce: bytes) -> None:
+        """`nonce`: 16 random bytes of this opening."""
+        self.log = log
+        self.last = Position()
+        self.last_owner = Owner(0, b"")
+        self.owner = Owner(0, nonce)
+        self._store_id = store_id
+        self._kind = BEGIN
+
+    @property
+    def term(self) -> int:
+        return self.owner.term
+
+    def catch_up(self, local: LocalStore) -> None:
+        """Takes all turns that the folder lacks. Diverged, Trimmed, Corruption, LogUnreachable."""
+        self._find(local)
+        while entries := self.log.read(_READ_BYTES, 0):
+            for entry in entries:
+                self._check(entry)
+                local.take(entry)
+                self._pass(entry)
+        self._look_at_floor(self.last.turn + 1)
+
+    def _find(self, local: LocalStore) -> None:
+        """Finds the folder's last turn in the shared log."""
+        turn, row = local.last_turn, local.owner_row()
+        if row is None:
+            if turn:
+                raise Diverged(
+                    f"the folder has {turn} turns that were never in a shared log: seed one with it"
+                )
+            self.log.open(Position())
+            return
+        self.last = Position(turn - 1, row.before, row.mark)
+        self.log.open(self.last)
+        entries = self.log.read(1, 0)
+        if not entries:
+            self._look_at_floor(turn)
+            raise Diverged(f"the shared log ends before turn {turn}, where this folder is")
+        (entry,) = entries
+        self._check(entry)
+        if entry.owner != (row.term, row.nonce):
+            raise Diverged(f"turn {turn} of the folder is not that of the shared log")
+        self._pass(entry)
+
+    def _check(self, entry: Entry) -> None:
+        """Checks that an entry is the next one of this store."""
+        turn = self.last.turn + 1
+        if entry.store_id != self._store_id:
+            raise Diverged(f"turn {turn} of the shared log is of another store")
+        if entry.turn != turn:
+            raise Corruption(f"the shared log has turn {entry.turn} in place of {turn}")
+        if entry.before != self.last.chain:
+            raise Diverged(f"turn {turn} of the shared log does not follow the turns before it")
+        if entry.kind == BEGIN:
+            self._look_at_floor(turn)
+
+    def _look_at_floor(self, turn: int) -> None:
+        floor = self.log.floor()
+        if floor > turn:
+            raise Trimmed(floor)
+
+    def _pass(self, entry: Entry) -> None:
+        self.last = Position(entry.turn, entry.chain, entry.mark)
+        self.last_owner = entry.owner
+
+    # as the owner --------------------------------------------------------------------------
+
+    def begin(self, above: int = 0) -> None:
+        """Says that the next turn is a BEGIN, of a term above the last one and above `above`."""
+        self.owner = Owner(max(self.last_owner.term, above) + 1, self.owner.nonce)
+        self._kind = BEGIN
+
+    def row(self) -> OwnerRow:
+        """Returns the row that the next turn writes."""
+        return OwnerRow(*self.owner, self.last.chain, self.last.mark)
+
+    def append(
+        self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
+    ) -> None:
+        """Appends the next turn; it is decided when this returns.
+
+        Fenced: it has no effect, nor will any later one. LogUnreachable: it may be decided. Trimmed, for a BEGIN
+        alone: it is void, and the folder is older than the shared log's floor. After an error nothing may follow.
+        """
+        assert self.owner.term and turn == self.last.turn + 1
+        kind, before = self._kind, self.last.chain
+        entry = seal(
+            kind, self._store_id, self.owner, turn, before, address, changes, dropped, payloads
+        )
+        mark = self.log.append(entry)
+        if kind == BEGIN:
+            self._look_at_floor(turn)
+            self._kind = TURN
+        self._pass(entry._replace(mark=mark))
