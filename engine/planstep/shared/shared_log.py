@@ -37,7 +37,9 @@ class SharedLog(Protocol):
         """Tells where reading goes on: behind turn `at.turn`."""
 
     def read(self, limit_bytes: int, wait: float) -> list[Entry]:
-        """Returns the next entries in order, of about `limit_bytes`; [] at the end, after `wait` seconds.
+        """Returns the next entries in order, one at least; it stops once they have `limit_bytes`.
+
+        [] at the end of the log, after `wait` seconds.
 
         Corruption for damaged bytes, a hole or a broken chain; Trimmed if the next turn is gone below the floor.
         LogUnreachable.
