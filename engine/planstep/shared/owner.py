@@ -136,13 +136,17 @@ class Ownership:
     ) -> None:
         """Appends the next turn; it is decided when this returns.
 
-        Fenced: it has no effect, nor will any later one. LogUnreachable: it may be decided. Trimmed, for a BEGIN
-        alone: it is void, and the folder is older than the shared log's floor. After an error nothing may follow.
+        Fenced: it has no effect, nor will any later one. NoSpace: it has none, and another one may follow.
+        LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void, and the folder is older than the
+        shared log's floor. After another error than NoSpace nothing may follow.
         """
         assert self.owner.term and turn == self.last.turn + 1
         kind, before = self._kind, self.last.chain
         entry = seal(
-            kind, self._store_id, self.owner, turn, before, address, changes, dropped, payloads
+            *(kind, self._store_id, self.owner, turn, before, address),
+            changes=changes,
+            dropped=dropped,
+            payloads=payloads,
         )
         mark = self.log.append(entry)
         if kind == BEGIN:

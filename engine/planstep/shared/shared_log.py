@@ -39,30 +39,33 @@ class SharedLog(Protocol):
     def read(self, limit_bytes: int, wait: float) -> list[Entry]:
         """Returns the next entries in order, one at least; it stops once they have `limit_bytes`.
 
-        [] at the end of the log, after `wait` seconds.
+        At the end of the log it waits up to `wait` seconds for one; [] if none came. What it returned stays.
 
-        Corruption for damaged bytes, a hole or a broken chain; Trimmed if the next turn is gone below the floor.
-        LogUnreachable.
+        Corruption for damaged bytes or a hole; Trimmed if the next turn is gone below the floor. LogUnreachable.
+        The caller compares store id, chain and owner.
         """
 
     def append(self, entry: Entry) -> bytes:
         """Appends the entry of the turn behind the last one that was read or appended.
 
-        It returns the entry's mark once the slot holds this entry for ever. Fenced: the slot holds another one.
-        LogUnreachable: that is not known; only the same entry may be appended after it.
+        It returns the entry's mark once the slot holds this entry for ever. Fenced: the slot holds another one,
+        which `read` gives next, and this one will never be there. NoSpace: there is no room for it, and it will
+        never be there; another entry may be appended. LogUnreachable, Corruption, any other error: none of that is
+        known; only the same entry may be appended after it.
         """
 
     def barrier(self) -> None:
         """Returns if at some moment since the call nobody had begun a newer term. Fenced, LogUnreachable."""
 
     def floor(self) -> int:
-        """Returns the lowest turn that is not trimmed. It never falls. LogUnreachable."""
+        """Returns the lowest turn that is not trimmed, 1 at first. It never falls. LogUnreachable."""
 
     def trim(self, turn: int) -> None:
         """Removes the turns below `turn`; a whole snapshot of that turn or a later one is there.
 
-        It may be repeated, and cut short anywhere. BEGINs stay. LogUnreachable.
+        It may be repeated, and cut short anywhere. BEGINs stay, and so does what cannot be read. LogUnreachable,
+        NoSpace.
         """
 
     def close(self) -> None:
-        """Releases what the log holds; a second call has no effect."""
+        """Releases what the log holds; a second call has no effect, and no other may follow."""

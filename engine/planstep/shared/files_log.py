@@ -1,0 +1,215 @@
+"""Keeps a shared log in a folder of another disk, or of a file system that machines share: `file:///disk/shop`.
+
+    create   write new/<name>-<16 hex>, synced ─▶ link(2) it to <name>: whole, or not at all ─▶ sync the folder
+    sync     the folder: the process that linked a file may have been killed before it synced it
+
+An open log holds its folder by a descriptor, and believes an answer only if the path still leads there. Otherwise
+the disk was unmounted, or the folder was replaced. A file in `new` is written once and never again: it may be the
+same file as one in `log`.
+
+Left out: a dead NFS server hangs whoever asks it, also here. An NFS client may believe for a while that a name is
+free, unless it was mounted with lookupcache=positive: then its readers are late, and no more.
+
+Next: fold.py.
+"""
+
+import errno
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+from ..errors import Corruption, FormatError, IoError, LogUnreachable, NotSupported
+from ..store.files import Files, TooManyOpen, check_parent, open_file, open_folder, typed_errors
+from .objects_log import LOG_TIMEOUT, ObjectsLog, open_root
+from .shared_log import Root, SharedLog
+
+_FOLDERS = ("log", "floor", "new")
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_URL = re.compile("file://([^/]*)(/.*)", re.IGNORECASE | re.DOTALL)
+_BAD_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")
+
+
+def open_files_log(
+    url: str,
+    root: Root | None,
+    timeout: float = LOG_TIMEOUT,
+    files: "LinkedFiles | None" = None,
+) -> tuple[SharedLog, Root]:
+    """Opens the log of a `file:` URL; parameters as in `open_shared_log`. IoError, FormatError, ValueError."""
+    path = folder_of(url)
+    files = files or LinkedFiles()
+    if root is not None:
+        _make(path, files)
+    objects = FileObjects(path, files)
+    try:
+        return ObjectsLog(objects, url, timeout), open_root(objects, url, root)
+    except BaseException:
+        objects.close()
+        raise
+
+
+def folder_of(url: str) -> Path:
+    """Returns the folder that a `file:` URL names. ValueError if it names none."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise ValueError(
+            f"{url!r}: write a whole path behind three slashes, as in file:///disk/shop"
+        )
+    host, path = match.groups()
+    if host.lower() not in ("", "localhost"):
+        raise ValueError(
+            f"{url!r} names the machine {host!r}: mount its disk here, and write the path behind three slashes"
+        )
+    if "?" in path or "#" in path or _BAD_PERCENT.search(path):
+        raise ValueError(f"{url!r}: in a path write %3F for ?, %23 for # and %25 for %")
+    folder = Path("/", os.fsdecode(unquote_to_bytes(path)).lstrip("/"))
+    if folder == folder.parent or ".." in folder.parts or "\0" in str(folder):
+        raise ValueError(f"{url!r} names no folder: write its path without '..'")
+    return folder
+
+
+def _make(path: Path, files: Files) -> None:
+    """Creates the folders of a log, unless it is there. FormatError for a folder of something else."""
+    with typed_errors(path):
+        check_parent(path)
+    files.make_folder(path)
+    names = set(files.names(path))
+    if "store" in names:  # so its folders were made: one that is missing now was removed
+        return
+    if others := names - set(_FOLDERS):
+        raise FormatError(
+            f"{path} has other files than a shared log ({min(others)}): give the log a folder of its own"
+        )
+    for folder in _FOLDERS:
+        files.make_folder(path / folder)
+    files.sync_folder(path)
+    files.sync_folder(path.parent)
+
+
+class LinkedFiles(Files):
+    """Files that appear whole."""
+
+    def create(self, path: Path, data: bytes) -> None:
+        """Writes a new file, durably. NoSpace."""
+        at, folder = self._at(path)
+        with typed_errors(path):
+            fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
+            try:
+                self.write(fd, [data], 0, True)
+            finally:
+                self.close(fd)
+
+    def link(self, source: Path, target: Path) -> bool:
+        """Gives a file another name, if that is free; returns whether it was said to be. NotSupported."""
+        (old, here), (new, there) = self._at(source), self._at(target)
+        try:
+            os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except (
+            OSError
+        ) as error:  # IoError also where the disk is full: NoSpace would say that nothing happened
+            if error.errno in _NO_LINKS:
+                raise NotSupported(
+                    f"{target}: the file system has no hard links, which a shared log needs"
+                ) from error
+            raise IoError(f"{target}: {error.strerror or error}") from error
+        return True
+
+
+class FileObjects:
+    """The files of a log's folder, as an object store, from opening to `close`."""
+
+    def __init__(self, path: Path, files: LinkedFiles) -> None:
+        """Opens a folder. IoError, also if it lacks one of its folders."""
+        self._path = path
+        self._files = files
+        with typed_errors(path):
+            self._fd = open_folder(path)
+        try:
+            self._places = {at: self._place(at or ".", self._fd) for at in ("", *_FOLDERS)}
+        except BaseException:
+            os.close(self._fd)
+            raise
+        files.hold(path, self._fd)
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self._path / name
+        new = self._path / "new" / f"{name.replace('/', '-')}-{os.urandom(8).hex()}"
+        try:
+            self._files.create(new, data)
+            made = self._files.link(new, path)
+            if made:
+                self.sync(name)
+                self._check_there(name)
+        finally:
+            with suppress(IoError):
+                self._files.remove(new)
+        return made
+
+    def get(self, name: str) -> bytes | None:
+        path = self._path / name
+        status = self._files.status_of(path)
+        data = None
+        if status is not None:
+            if not stat.S_ISREG(status.st_mode):
+                raise Corruption(f"{path} is no file: a link or a folder has its place")
+            data = self._read(path, status.st_size)
+        self._check_there(name)
+        return data
+
+    def _read(self, path: Path, size: int) -> bytes:
+        fd = self._files.open(path, write=False)
+        try:
+            return self._files.read(fd, 0, size)
+        finally:
+            self._files.close(fd)
+
+    def sync(self, name: str) -> None:
+        try:
+            self._files.sync_folder((self._path / name).parent)
+        except TooManyOpen:
+            raise  # nothing was synced yet
+        except IoError as error:  # trying again may succeed without having written anything
+            raise LogUnreachable(
+                f"{self._path} could not be synced ({error}); reopen the store once it can be"
+            ) from error
+
+    def names(self, prefix: str) -> list[str]:
+        names = sorted(prefix + name for name in self._files.names(self._path / prefix))
+        self._check_there(prefix)
+        return names
+
+    def remove(self, name: str) -> None:
+        self._files.remove(self._path / name)
+
+    def tidy(self) -> None:
+        """Removes files whose writer was killed. One that writes just now writes another file."""
+        for name in self.names("new/"):
+            with suppress(IoError):
+                self.remove(name)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._files.release(self._path)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _place(self, at: str | Path, fd: int | None = None) -> tuple[int, int]:
+        """Identifies a folder, to which a path leads now; a relative one begins at a descriptor. IoError."""
+        with typed_errors(self._path / at):
+            status = os.stat(at, dir_fd=fd, follow_symlinks=at == self._path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise IoError(f"{self._path / at} is no folder")
+        return status.st_dev, status.st_ino
+
+    def _check_there(self, name: str) -> None:
+        """IoError unless the path of a name's folder leads to the one that was opened."""
+        folder = name.rpartition("/")[0]
+        if self._place(self._path / folder) != self._places[folder]:
+            raise IoError(
+                f"{self._path / folder} was replaced, or its disk was unmounted: bring it back"
+            )
