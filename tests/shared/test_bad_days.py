@@ -1,0 +1,197 @@
+"""Tests machines on a shared log whose store answers wrongly, late, twice or not at all."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kit import in_threads
+from shared_kit import (
+    Backing,
+    BadDay,
+    FaultyObjects,
+    InFolder,
+    InMemory,
+    Machine,
+    at,
+    filled,
+    history,
+    read_all,
+    slot,
+    turn_behind,
+)
+
+from planstep.errors import Fenced, LogUnreachable, NoSpace
+from planstep.shared.entry import BEGIN, Entry
+from planstep.shared.objects_log import ObjectsLog
+
+
+def open_faulty(backing: Backing, day: BadDay, timeout: float = 0.0) -> ObjectsLog:
+    return ObjectsLog(FaultyObjects(backing.objects(), day), "a faulty log", timeout, pause=0.0)
+
+
+def judge(backing: Backing, machines: list[Machine]) -> list[Entry]:
+    """Checks what the machines were told against the log, and returns the log's turns."""
+    entries = read_all(backing.open())
+    logged = {entry.data for entry in entries}
+    for machine in machines:
+        for entry in machine.acknowledged:
+            assert entry.data in logged
+        for entry in machine.refused:
+            assert entry.data not in logged
+    before: Entry | None = None
+    for entry in entries:
+        assert entry.before == at(before).chain
+        if entry.kind == BEGIN:
+            assert entry.owner.term == (before.owner.term if before else 0) + 1
+        else:
+            assert before is not None and entry.owner == before.owner
+        before = entry
+    return entries
+
+
+def take_over(backing: Backing) -> None:
+    """Checks that a machine that comes on a good day becomes the owner, and can write."""
+    machine = Machine(backing.open(), "the last one")
+    while not machine.acknowledged:
+        machine.step()
+        assert not machine.refused
+    machine.step()
+    assert len(machine.acknowledged) == 2
+
+
+def play(backing: Backing, seed: int, steps: int) -> tuple[list[Entry], list[Machine], BadDay]:
+    """Lets three machines work on a bad day, each call of theirs with one attempt, and judges them."""
+    day = BadDay(seed)
+    machines = [Machine(open_faulty(backing, day), name) for name in "abc"]
+    draw = random.Random(seed)
+    awake = machines[0]
+    for _ in range(steps):
+        if draw.random() < 0.1:
+            awake = draw.choice(machines)
+        if draw.random() < 0.02:
+            awake.restart()
+        awake.step()
+    day.end()
+    entries = judge(backing, machines)
+    take_over(backing)
+    judge(backing, machines)
+    return entries, machines, day
+
+
+def test_machines_agree_whatever_goes_wrong() -> None:
+    kinds: Counter[str] = Counter()
+    turns = terms = refused = 0
+    for seed in range(300):
+        entries, machines, day = play(InMemory(), seed, 300)
+        kinds.update(day.seen)
+        turns += len(entries)
+        terms += sum(entry.kind == BEGIN for entry in entries)
+        refused += sum(len(machine.refused) for machine in machines)
+    expected = "full,refused,late,late exists,exists,lost,twice,again later,cut"
+    assert min(kinds[kind] for kind in expected.split(",")) > 100, kinds
+    assert turns > 3_000 and terms > 1_000 and refused > 1_000, (turns, terms, refused)
+
+
+def test_machines_agree_in_a_folder_too(tmp_path: Path) -> None:
+    for seed in range(30):
+        folder = InFolder(tmp_path / f"log {seed}")
+        play(folder, 1_000 + seed, 200)
+        folder.close()
+
+
+def test_machines_in_threads_agree() -> None:
+    for seed in range(10):
+        backing = InMemory()
+        day = BadDay(seed, 0.3)
+        machines = [Machine(open_faulty(backing, day, 60), name) for name in "abcd"]
+
+        def work(machine: Machine) -> None:
+            while len(machine.acknowledged) < 25:
+                machine.step()
+
+        in_threads(lambda machine=machine: work(machine) for machine in machines)
+        day.end()
+        judge(backing, machines)
+        take_over(backing)
+
+
+# one trouble at a time -------------------------------------------------------------------------
+
+
+class OneTrouble(BadDay):
+    """A day on which each put has the trouble that is next, and everything else goes well."""
+
+    def __init__(self, *kinds: str) -> None:
+        super().__init__(0, 0.0)
+        self.kinds = list(kinds)
+
+    def draw(self, *kinds: str) -> str:
+        return self.kinds.pop(0) if len(kinds) > 2 and self.kinds else ""
+
+
+@pytest.mark.parametrize("kind", ["lost", "twice", "again later", "exists", "refused", "late"])
+def test_a_turn_gets_through_one_trouble(backing: Backing, kind: str) -> None:
+    entries = history(2)
+    backing.open().append(entries[0])
+    log = open_faulty(backing, OneTrouble(kind, kind, kind), timeout=60)
+    log.open(at(entries[0]))
+    log.append(entries[1])
+    assert read_all(backing.open()) == entries
+
+
+@pytest.mark.parametrize("kind", ["late", "late exists"])
+def test_a_turn_that_arrives_after_another_one_is_fenced(backing: Backing, kind: str) -> None:
+    entries = filled(backing, 1)
+    day = OneTrouble(kind)
+    log = open_faulty(backing, day)
+    log.open(at(entries[0]))
+    mine = turn_behind(entries[0], entries[0].owner, b"mine")
+    with pytest.raises(LogUnreachable, match="a faulty log was not reached"):
+        log.append(mine)
+    theirs = turn_behind(entries[0], entries[0].owner, b"theirs")
+    other = backing.open()
+    other.open(at(entries[0]))
+    other.append(theirs)
+    day.end()
+    with pytest.raises(Fenced):
+        log.append(mine)
+    assert read_all(backing.open()) == [*entries, theirs]
+
+
+def test_a_turn_whose_answer_was_lost_is_ones_own_when_it_is_sent_again(backing: Backing) -> None:
+    entries = filled(backing, 1)
+    day = OneTrouble("late")
+    log = open_faulty(backing, day)
+    log.open(at(entries[0]))
+    entry = turn_behind(entries[0], entries[0].owner)
+    with pytest.raises(LogUnreachable):
+        log.append(entry)
+    day.end()  # now it lands
+    log.append(entry)
+    assert read_all(backing.open()) == [*entries, entry]
+
+
+def test_a_full_disk_refuses_before_any_effect(backing: Backing) -> None:
+    entries = filled(backing, 1)
+    log = open_faulty(backing, OneTrouble("full"), timeout=60)
+    log.open(at(entries[0]))
+    with pytest.raises(NoSpace, match="a faulty log: the disk is full"):
+        log.append(turn_behind(entries[0], entries[0].owner, b"too large"))
+    assert backing.objects().get(slot(2)) is None
+    smaller = turn_behind(entries[0], entries[0].owner, b"small")
+    log.append(smaller)
+    assert read_all(backing.open()) == [*entries, smaller]
+
+
+def test_a_full_disk_after_a_doubt_is_no_proof(backing: Backing) -> None:
+    entries = filled(backing, 1)
+    day = OneTrouble("late", "full")
+    log = open_faulty(backing, day)
+    log.open(at(entries[0]))
+    entry = turn_behind(entries[0], entries[0].owner)
+    for _ in range(2):  # not NoSpace: the first put is on its way still
+        with pytest.raises(LogUnreachable):
+            log.append(entry)
+    day.end()
+    assert read_all(backing.open()) == [*entries, entry]
