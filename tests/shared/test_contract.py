@@ -21,7 +21,7 @@ from shared_kit import (
 
 from planstep.errors import Corruption, Fenced, Trimmed
 from planstep.shared.entry import Entry, Owner
-from planstep.shared.owner import Ownership, OwnerRow
+from planstep.shared.owner import OwnerRow, Ownership
 from planstep.shared.shared_log import Position
 
 SECOND = Owner(2, nonce("second"))

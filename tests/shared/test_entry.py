@@ -136,5 +136,5 @@ def test_damage_to_a_root_is_found() -> None:
 
 
 def test_a_root_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(FormatError, match="format 2.*use a newer one"):
+    with pytest.raises(FormatError, match=r"format 2.*use a newer one"):
         read_root(encode_root(ROOT._replace(format=2)), "the root")

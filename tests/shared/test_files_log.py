@@ -311,7 +311,7 @@ def test_a_full_disk_refuses_a_turn_at_once(folder: InFolder, code: int) -> None
     filled(folder, 1)
     files = FailingFiles("write", 0, code=code, short=lambda size: size // 2)
     log = opened(folder, files)
-    with pytest.raises(NoSpace, match="shop: .*the disk is full"):
+    with pytest.raises(NoSpace, match=r"shop: .*the disk is full"):
         log.append(history(2)[1])
     assert files.failed == files.calls == 1
     assert names_of(folder) == {"store", slot(1)}

@@ -1,4 +1,4 @@
-"""Tests which records of a partition are turns: against brute force, over machines that send late and repeatedly."""
+"""Tests which records of a partition are turns: against brute force, and rule by rule."""
 
 import random
 from collections.abc import Iterator
@@ -182,7 +182,7 @@ def test_the_example_of_the_module() -> None:
     a, b = FIRST, SECOND
     begin, two = (entries := history(2))[0], entries[1]
     taken = begin_behind(two, b)
-    parts = split(four := turn_behind(taken, b, bytes(100)), LIMIT)
+    parts = split(four := turn_behind(taken, b, bytes(90)), LIMIT)
     assert len(parts) == 2
     five = turn_behind(four, b)
     records = [
