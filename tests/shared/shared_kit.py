@@ -117,6 +117,13 @@ class InFolder:
             opened.close()
 
 
+def opened(folder: InFolder, files: LinkedFiles, timeout: float = 60.0) -> ObjectsLog:
+    """Opens a log in a folder through other files, behind its first turn."""
+    log = folder.open(timeout, files)
+    log.open(Position(1))
+    return log
+
+
 Backing = InMemory | InFolder
 
 
