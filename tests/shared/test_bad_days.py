@@ -1,11 +1,12 @@
 """Tests machines on a shared log whose store answers wrongly, late, twice or not at all."""
 
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from kit import in_threads
+from kit import background, in_threads
 from shared_kit import (
     Backing,
     BadDay,
@@ -14,16 +15,18 @@ from shared_kit import (
     InMemory,
     Machine,
     at,
+    begin_behind,
     filled,
     history,
+    nonce,
     read_all,
     slot,
     turn_behind,
 )
 
 from planstep.errors import Fenced, LogUnreachable, NoSpace
-from planstep.shared.entry import BEGIN, Entry
-from planstep.shared.objects_log import ObjectsLog
+from planstep.shared.entry import BEGIN, Entry, Owner
+from planstep.shared.objects_log import Objects, ObjectsLog
 
 
 def open_faulty(backing: Backing, day: BadDay, timeout: float = 0.0) -> ObjectsLog:
@@ -195,3 +198,33 @@ def test_a_full_disk_after_a_doubt_is_no_proof(backing: Backing) -> None:
             log.append(entry)
     day.end()
     assert read_all(backing.open()) == [*entries, entry]
+
+
+class Sleeping(FaultyObjects):
+    """An object store whose puts sleep until they are woken."""
+
+    def __init__(self, objects: Objects) -> None:
+        super().__init__(objects, OneTrouble())
+        self.asleep, self.woken = threading.Event(), threading.Event()
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.asleep.set()
+        assert self.woken.wait(60)
+        return super().create(name, data)
+
+
+def test_an_owner_that_sleeps_within_its_put_is_fenced(backing: Backing) -> None:
+    entries = filled(backing, 1)
+    objects = Sleeping(backing.objects())
+    log = ObjectsLog(objects, "a slow log")
+    log.open(at(entries[0]))
+    late = turn_behind(entries[0], entries[0].owner)
+    taken = begin_behind(entries[0], Owner(2, nonce("taker")))
+    with background(lambda: pytest.raises(Fenced, log.append, late)) as (told,):
+        assert objects.asleep.wait(60)
+        taker = backing.open()
+        taker.open(at(entries[0]))
+        taker.append(taken)
+        objects.woken.set()
+    assert told.result().value.term == 2
+    assert read_all(backing.open()) == [*entries, taken]

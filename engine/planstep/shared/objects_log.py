@@ -160,9 +160,8 @@ class ObjectsLog:
             above = any(number > turn for number in self._numbers(_LOG))
         if above and self._get(slot_name(turn)) is not None:
             return False
-        floor = (
-            self.floor()
-        )  # after the slot was absent: the floor is written before a slot is removed
+        # Asked after the slot was absent: a floor is written before a slot is removed.
+        floor = self.floor()
         if floor > turn:
             raise Trimmed(floor)
         if above:
