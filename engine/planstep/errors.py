@@ -368,7 +368,7 @@ class Fenced(StoreClosed):
 
 
 class LogUnreachable(StoreClosed):
-    """The shared log does not answer. The store stopped: what was sent last is undetermined until it is reopened."""
+    """The shared log does not answer. The store stopped: what was sent last is undetermined until it reopens."""
 
 
 class OwnedElsewhere(PlanstepError):

@@ -10,7 +10,7 @@ from .shared_log import Root
 
 
 class MemoryShared:
-    """What a log consists of, as an object store. Invariant: an object does not change while it is there."""
+    """The objects of a log, in a dict. Invariant: an object does not change while it is there."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class Objects(Protocol):
-    """What is asked of an object store. IoError: it failed or gave no answer; a change may happen nevertheless."""
+    """An object store, as far as a log goes. IoError: it failed or gave no answer; a change may happen yet."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Creates an object for ever, if its name is free. NoSpace: without any effect.

@@ -15,7 +15,7 @@ from .entry import NO_CHAIN, Entry
 
 
 class Root(NamedTuple):
-    """What a shared log is of: written once, when the first machine opens it."""
+    """The store that a shared log is of: written once, when the first machine opens it."""
 
     store_id: bytes
     mode: str
