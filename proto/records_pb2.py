@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rrecords.proto\x12\x08planstep\"u\n\tLinkFrame\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x03(\x0c\x12\x14\n\x0c\x61\x63knowledged\x18\x05 \x01(\x04\x12\x11\n\tdatagrams\x18\x06 \x03(\x0c\"j\n\tStoreMeta\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x12\x0c\n\x04mode\x18\x03 \x01(\t\x12\r\n\x05hosts\x18\x04 \x01(\r\x12\x0c\n\x04host\x18\x05 \x01(\r\x12\x10\n\x08\x66irst_id\x18\x06 \x01(\x0c\"\x1b\n\x08LogBatch\x12\x0f\n\x07records\x18\x01 \x03(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rrecords.proto\x12\x08planstep\"u\n\tLinkFrame\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x03(\x0c\x12\x14\n\x0c\x61\x63knowledged\x18\x05 \x01(\x04\x12\x11\n\tdatagrams\x18\x06 \x03(\x0c\"}\n\tStoreMeta\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x12\x0c\n\x04mode\x18\x03 \x01(\t\x12\r\n\x05hosts\x18\x04 \x01(\r\x12\x0c\n\x04host\x18\x05 \x01(\r\x12\x10\n\x08\x66irst_id\x18\x06 \x01(\x0c\x12\x11\n\tfolder_id\x18\x07 \x01(\x0c\"\x1b\n\x08LogBatch\x12\x0f\n\x07records\x18\x01 \x03(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKFRAME']._serialized_start=27
   _globals['_LINKFRAME']._serialized_end=144
   _globals['_STOREMETA']._serialized_start=146
-  _globals['_STOREMETA']._serialized_end=252
-  _globals['_LOGBATCH']._serialized_start=254
-  _globals['_LOGBATCH']._serialized_end=281
+  _globals['_STOREMETA']._serialized_end=271
+  _globals['_LOGBATCH']._serialized_start=273
+  _globals['_LOGBATCH']._serialized_end=300
 # @@protoc_insertion_point(module_scope)

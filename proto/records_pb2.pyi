@@ -23,20 +23,22 @@ class LinkFrame(_message.Message):
     def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., first: _Optional[int] = ..., messages: _Optional[_Iterable[bytes]] = ..., acknowledged: _Optional[int] = ..., datagrams: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class StoreMeta(_message.Message):
-    __slots__ = ("format", "store_id", "mode", "hosts", "host", "first_id")
+    __slots__ = ("format", "store_id", "mode", "hosts", "host", "first_id", "folder_id")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     FIRST_ID_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_ID_FIELD_NUMBER: _ClassVar[int]
     format: int
     store_id: bytes
     mode: str
     hosts: int
     host: int
     first_id: bytes
-    def __init__(self, format: _Optional[int] = ..., store_id: _Optional[bytes] = ..., mode: _Optional[str] = ..., hosts: _Optional[int] = ..., host: _Optional[int] = ..., first_id: _Optional[bytes] = ...) -> None: ...
+    folder_id: bytes
+    def __init__(self, format: _Optional[int] = ..., store_id: _Optional[bytes] = ..., mode: _Optional[str] = ..., hosts: _Optional[int] = ..., host: _Optional[int] = ..., first_id: _Optional[bytes] = ..., folder_id: _Optional[bytes] = ...) -> None: ...
 
 class LogBatch(_message.Message):
     __slots__ = ("records",)

@@ -13,6 +13,8 @@
     contended           WARNING  what (a batch of process), tries, error: it runs again, for as long as it takes
     topic_trimmed       INFO     topic, partition, offset: by the topic's retention
     chore_failed        WARNING  store (a host's folder), error: it is tried again
+    left_open           WARNING  store (a host's folder), error: close() could not tell the shared log, so another
+                                 machine opens the store with takeover=True
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
@@ -152,6 +154,11 @@ def chore_failed(store: os.PathLike[str], error: BaseException) -> None:
     text = f"{store}: a chore behind the checkpoint failed and is tried again: {error}"
     where = os.fspath(store)
     _emit_seldom(logging.WARNING, "chore_failed", where, text, store=where, error=str(error))
+
+
+def left_open(store: os.PathLike[str], error: BaseException) -> None:
+    text = f"{store}: closed, and the shared log does not know it: another machine has to take it over: {error}"
+    emit(logging.WARNING, "left_open", text, store=os.fspath(store), error=str(error))
 
 
 def no_space(host: int, error: BaseException) -> None:

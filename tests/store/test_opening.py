@@ -26,7 +26,7 @@ from planstep.errors import FormatError, NoSpace, StoreClosed, StoreInUse, Wrong
 from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime import open_stores
 from planstep.store import DiskStore
-from planstep.store.meta import FORMAT
+from planstep.store.meta import REPLICATED
 from planstep.store.recovery import segment_files
 from planstep.store.unsaved import Unsaved
 
@@ -93,9 +93,9 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "s").close()
     path = tmp_path / "s" / "meta.pb"
     meta = StoreMeta.FromString(path.read_bytes())
-    meta.format = FORMAT + 1
+    meta.format = REPLICATED + 1
     path.write_bytes(meta.SerializeToString())
-    with pytest.raises(FormatError, match=f"format {FORMAT + 1}"):
+    with pytest.raises(FormatError, match=f"format {REPLICATED + 1}"):
         opened(tmp_path / "s")
 
 

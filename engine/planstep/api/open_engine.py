@@ -65,6 +65,7 @@ class Settings:
     snapshot_seconds: float = MS_MAX / 1000
     snapshot_bytes: int = BYTES_MAX
     group_commit: bool = True
+    replicate: str | None = None
 
     @property
     def snapshots(self) -> tuple[int, int]:
@@ -88,6 +89,11 @@ class Settings:
         whole("snapshot_bytes", self.snapshot_bytes, 1)
         if not isinstance(self.group_commit, bool):
             raise TypeError(f"group_commit is True or False, not {brief(self.group_commit)}")
+        if self.replicate is not None and not isinstance(self.replicate, str):
+            raise TypeError(
+                "replicate is the URL of a shared log, as in 'file:///disk/shop', not "
+                f"{brief(self.replicate)}"
+            )
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -130,6 +136,13 @@ def _in_use(why: str) -> StoreInUse:
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={brief(value)}: choose one of {', '.join(map(repr, choices))}")
+
+
+def _check_takeover(takeover: Any, replicate: str | None) -> None:
+    if not isinstance(takeover, bool):
+        raise TypeError(f"takeover is True or False, not {brief(takeover)}")
+    if takeover and replicate is None:
+        raise ValueError("takeover=True needs the URL of the shared log: replicate=URL")
 
 
 class Slot:
@@ -205,6 +218,8 @@ def open(
     snapshot_seconds: float | None = None,
     snapshot_bytes: int | None = None,
     group_commit: bool | None = None,
+    replicate: str | None = None,
+    takeover: bool = False,
     gc: Gc | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
@@ -231,6 +246,11 @@ def open(
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
     group_commit     commits that arrive during a sync share the next one; False: each turn takes one input, and
                      has a sync of its own, to see what grouping saves; None: True
+    replicate        the URL of a shared log, as in "file:///disk/shop", which gets each commit before the folder
+                     does, so that any machine can go on from it; None: the store is not replicated. It has one
+                     host, and a commit is as durable as the log keeps it, whatever `durability` is
+    takeover         with replicate: takes the store over from a machine that did not close it, which can write no
+                     more; False: OwnedElsewhere
     gc               "freeze": collects garbage once, then keeps all objects of the process out of later
                      collections, which stop every thread for some 4 ms instead of 11; None leaves the collector
                      alone. Garbage cycles among these objects stay for ever: open before you build your own data
@@ -263,6 +283,7 @@ def open(
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
         "group_commit": group_commit,
+        "replicate": replicate,
     }
     chosen = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**chosen)
@@ -276,6 +297,7 @@ def open(
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
         raise ValueError("switch_interval is more than 0 seconds, or None")
     _choice("gc", gc, (None, *get_args(Gc)))
+    _check_takeover(takeover, replicate)
     text = _path_text(path)
     memory = text == MEMORY
     if memory and read_only:
@@ -319,6 +341,8 @@ def open(
                 of_modes=of_modes,
                 snapshots=settings.snapshots,
                 group_commit=settings.group_commit,
+                replicate=settings.replicate,
+                takeover=takeover,
             )
             runtime = open_runtime(
                 text, options, switch_interval=switch_interval, opened=slot.opened

@@ -12,7 +12,8 @@ with TO.incomplete.
 
 A copy is a store of its own. It has its own store id, so that no file of one is taken for the other's. It knows
 earlier transactions under their ids; new ones get ids of a generation (the number of a store's openings, part of
-each id) 1,000 higher, so that original and copy, both written to, do not give one id to two transactions.
+each id) 1,000 higher, so that original and copy, both written to, do not give one id to two transactions. The
+copy of a replicated store is not replicated.
 
 What it leaves out: increments. A copy is whole, with the batches of a partition side by side.
 
@@ -56,6 +57,7 @@ from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
 from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
+from ..store.replicated import OPENED_KEY, OWNER_KEY
 from ..store.verify import verify
 from ..tablets.participant import TxRecord
 from .consistent_cut import settle, views_of
@@ -265,7 +267,7 @@ def _alone_in(around: Path) -> OwnerLock:
 
 def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | None) -> Backup:
     hosts, mode = len(views), views[0].meta.mode
-    generation = max(view.generation for view in views) + GENERATIONS_APART
+    generation = max(map(_newest, views)) + GENERATIONS_APART
     open_runtime(copy, OpenOptions(hosts=hosts, mode=mode), switch_interval=None).close()
     copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
     for number, view in enumerate(views):
@@ -290,6 +292,12 @@ def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | 
     step = views[0].get(tablet_prefix(COORDINATOR_ID) + b"l") or 0
     copying.tell()
     return Backup(os.fspath(to), step, hosts, copying.records, copying.rows, copying.bytes)
+
+
+def _newest(view: ReadOnlyStore) -> int:
+    """Returns the highest generation that transactions have in their ids; a replicated store counts terms."""
+    row = view.get(OWNER_KEY)
+    return max(view.generation, row[0] if row is not None else 0)
 
 
 def _name(copy: Path, to: Path) -> None:
@@ -343,6 +351,8 @@ class _Copying:
                 continue
             if kind == PARTITION and name == b"s" and len(key) == _STAGED_KEY_BYTES:
                 continue  # staged before a commit that never came
+            if key in (OWNER_KEY, OPENED_KEY):
+                continue  # the copy is not replicated
             if kind == PARTITION and name == b"b":
                 address, length, count = value[:3]
                 if length:  # else a marker

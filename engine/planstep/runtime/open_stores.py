@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from .mode_hooks import ModeHooks
 from .network import Network
 from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
+from .replication import Connection, connect
 from .runtime import Runtime
 
 HOOKS: dict[str, type[ModeHooks]] = {
@@ -67,6 +68,10 @@ class OpenOptions:
     """Bytes and milliseconds of overwritten versions that are kept."""
     group_commit: bool = True
     """Inputs that arrive together share a turn, and its sync."""
+    replicate: str | None = None
+    """The URL of the shared log that each turn goes to first."""
+    takeover: bool = False
+    """Takes a replicated store over from a machine that did not close it."""
     # These two are looked up at each opening, because proofs and tests replace them.
     files: Files = field(default_factory=lambda: Files())
     segment_bytes: int = field(default_factory=lambda: disk_store.SEGMENT_BYTES)
@@ -90,7 +95,30 @@ def _runtime(
     )
 
 
-def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
+def _open_replicated(
+    path: Path, url: str, options: OpenOptions, opened: list[Store | Runtime]
+) -> Runtime:
+    """Opens a store whose turns go to the shared log at `url` first. Its folder needs no sync of its own."""
+    _check_can(path, options.durability)
+    folder = path / "host-0"
+    meta = load_meta(folder, Files())
+    if meta is None:
+        _check_may_be_made(path, options.create)
+    shared = connect(url, folder, meta, options.mode, options.takeover)
+    try:
+        options = replace(options, mode=shared.root.mode, hosts=1, durability="os")
+        return _open_stores(path, options, opened, shared)
+    except BaseException:
+        shared.log.close()
+        raise
+
+
+def _open_stores(
+    path: Path,
+    options: OpenOptions,
+    opened: list[Store | Runtime],
+    shared: Connection | None = None,
+) -> Runtime:
     """Opens every host's store, or none of them."""
     mode, hosts, durability = options.mode, options.hosts, options.durability
     _check_can(path, durability)
@@ -138,6 +166,7 @@ def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]
             hosts=hosts if stored is None else stored.hosts,
             host=number,
             first_id=stores[0].store_id if number else b"",
+            shared_id=b"" if shared is None else shared.root.store_id,
             wait=options.wait,
             files=options.files,
             durability=durability,
@@ -154,6 +183,8 @@ def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]
         kind = stores[0].meta.mode
         check_of_modes(options.of_modes, kind)
         with _making_sense(path):
+            if shared is not None:
+                shared.lead(stores[0])
             runtime = _runtime(stores, kind, options, open_one)
         opened.append(runtime)
     except BaseException:
@@ -169,6 +200,18 @@ def _check_can(path: Path, durability: str) -> None:
         raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
     if path.exists() and not path.is_dir():
         raise FormatError(f"{path} is a file; a store is a folder")
+
+
+def _check_replicated(path: str | os.PathLike[str], options: OpenOptions) -> None:
+    """Raises NotSupported for stores that cannot be replicated."""
+    if options.replicate is None:
+        return
+    if path == ":memory:":
+        raise NotSupported("a replicated store needs a folder, so ':memory:' cannot be one")
+    if options.hosts not in (None, 1):
+        raise NotSupported("a replicated store has one host: leave hosts out")
+    if options.read_only:
+        raise NotSupported("read_only=True shows what the folder has by now: leave replicate out")
 
 
 def _check_may_be_made(path: Path, may: bool) -> None:
@@ -302,6 +345,7 @@ def open_runtime(
     """
     room_for_a_turn()
     options = options or OpenOptions()
+    _check_replicated(path, options)
     opened = [] if opened is None else opened
     let_go(opened)
     switch_at_least_every(switch_interval)
@@ -314,7 +358,9 @@ def open_runtime(
     make = options.create and not options.read_only
     # OSError: no permission, a file where a folder should be, a name too long.
     with typed_errors(Path(path)):
-        if make and not Path(path).exists():
+        if make and options.replicate is None and not Path(path).exists():
             check_of_modes(options.of_modes, kind)  # before there is a folder
         with _alone_at_unfinished(Path(path), make, options.files):
+            if options.replicate is not None:
+                return _open_replicated(Path(path), options.replicate, options, opened)
             return _open_stores(Path(path), options, opened)

@@ -8,6 +8,7 @@ Next: turn_loop.py.
 import threading
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
+from copy import copy
 
 from ..errors import NoSpace, Undetermined, reason
 from ..logs import callback_raised
@@ -133,8 +134,8 @@ class ReplyBook:
 def own(error: BaseException) -> BaseException:
     """Copies an exception, because several threads must not raise the same one."""
     try:
-        own = type(error)(*error.args)
-    except TypeError:  # it is made from more than its text
+        own: BaseException = copy(error)
+    except TypeError:  # it is made from more than its text, and no error of the library
         return error
     own.__cause__ = error.__cause__
     return own

@@ -2,6 +2,7 @@
 
     inbox ─▶ turn (under the node's lock) ─┬─▶ frames ─▶ other hosts · answers ─▶ those that wait
                                            ├ no space ─▶ inputs that free space once more, from the reserve
+                                           ├ another owner has its place ─▶ none of it was done; the host stops
                                            └ perhaps durable, perhaps not ─▶ the host stops
 
 The threads that run turns are in thread_pool.py; replies.py takes answers to those that wait.
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import (
     Aborted,
     EngineClosed,
+    Fenced,
     HostStopped,
     IoError,
+    LogUnreachable,
     NoSpace,
     PlanstepError,
     StoreClosed,
@@ -159,7 +162,8 @@ class TurnLoop:
                 size += _bytes_in(item)
         if not inputs or node.down:
             return
-        began, before = time.perf_counter(), node.host.store.last_turn
+        store = node.host.store
+        began, before = time.perf_counter(), store.last_turn
         try:
             released = node.host.run(inputs, time.time_ns() // 1_000_000)
         except PlanstepError as error:
@@ -167,7 +171,7 @@ class TurnLoop:
             return
         except BaseException as error:
             # Set into this thread by another thread, or our own bug, or a lack of memory.
-            if isinstance(error, Exception) or node.host.store.last_turn != before:
+            if isinstance(error, Exception) or store.last_turn != before or store.in_doubt:
                 self._stop(node, error)
             else:  # the turn was undone as a whole; another thread will run these inputs
                 inbox.extendleft(reversed(inputs))
@@ -230,6 +234,8 @@ class TurnLoop:
         host_stopped(node.host.number, cause)
         if not (isinstance(error, StoreClosed) and error.in_doubt):  # else the turn may be durable
             self._fail(node, inputs, error)
+        if isinstance(error, (Fenced, LogUnreachable)):
+            self.refuse_all(node)
         self.stop_everything(cause)
 
     def _stop(self, node: Node, error: BaseException) -> None:
@@ -339,7 +345,12 @@ class TurnLoop:
                 self.retries.append((node.host.number, item))
 
     def refuse_all(self, node: Node) -> None:
-        self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
+        """Refuses the inputs that no turn took: they have no effect."""
+        stopped = node.host.stopped
+        closed = (
+            stopped if isinstance(stopped, StoreClosed) else EngineClosed("the engine is closed")
+        )
+        self._fail(node, list(node.inbox), closed)
         node.inbox.clear()
 
     def _raised(self, node: Node, item: Input, error: BaseException) -> None:

@@ -7,7 +7,7 @@
 The rules that make a store safe with any number of machines that hold themselves to be its owner:
 
     a slot is written once, and its bytes decide, not the answer to a put             (the log)
-    after a doubt only the same bytes are sent, and one append is under way           append
+    after a doubt only the same bytes are sent (by the log); one append is under way  append
     nothing is appended before one's own BEGIN is decided and checked                 begin
     nothing is acknowledged or shown before it is decided; the folder is behind       append, LocalStore
     a BEGIN is never removed; a floor is written before anything below it goes        (the log)
@@ -22,7 +22,7 @@ Next: memory_log.py.
 
 from typing import NamedTuple, Protocol
 
-from ..errors import Corruption, Diverged, Trimmed
+from ..errors import Corruption, Diverged, NoSpace, Trimmed
 from .entry import BEGIN, TURN, Entry, Owner, seal
 from .shared_log import Position, SharedLog
 
@@ -62,6 +62,7 @@ class Ownership:
         self.owner = Owner(0, nonce)
         self._store_id = store_id
         self._kind = BEGIN
+        self._sent = False  # an append is under way, or has failed
 
     @property
     def term(self) -> int:
@@ -73,6 +74,7 @@ class Ownership:
         while entries := self.log.read(_READ_BYTES, 0):
             for entry in entries:
                 self._check(entry)
+                self._check_owner(entry)
                 local.take(entry)
                 self._pass(entry)
         self._look_at_floor(self.last.turn + 1)
@@ -85,7 +87,8 @@ class Ownership:
                 raise Diverged(
                     f"the folder has {turn} turns that were never in a shared log: seed one with it"
                 )
-            self.log.open(Position())
+            self.last, self.last_owner = Position(), Owner(0, b"")
+            self.log.open(self.last)
             return
         self.last = Position(turn - 1, row.before, row.mark)
         self.log.open(self.last)
@@ -111,6 +114,18 @@ class Ownership:
         if entry.kind == BEGIN:
             self._look_at_floor(turn)
 
+    def _check_owner(self, entry: Entry) -> None:
+        """Checks that a turn is of the owner that began last, and a BEGIN of a later term. Corruption."""
+        if entry.kind == BEGIN:
+            fits = entry.owner.term > self.last_owner.term
+        else:
+            fits = entry.owner == self.last_owner
+        if not fits:
+            raise Corruption(
+                f"turn {entry.turn} of the shared log is of term {entry.owner.term}, behind one of term "
+                f"{self.last_owner.term}: no owner writes that"
+            )
+
     def _look_at_floor(self, turn: int) -> None:
         floor = self.log.floor()
         if floor > turn:
@@ -133,14 +148,16 @@ class Ownership:
 
     def append(
         self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
-    ) -> None:
-        """Appends the next turn; it is decided when this returns.
+    ) -> Entry:
+        """Appends the next turn, and returns its entry; it is decided when this returns.
 
         Fenced: it has no effect, nor will any later one. NoSpace: it has none, and another one may follow.
         LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void, and the folder is older than the
         shared log's floor. After another error than NoSpace nothing may follow.
         """
         assert self.owner.term and turn == self.last.turn + 1
+        assert not self._sent, "nothing is sent behind an append that failed"
+        self._sent = True
         kind, before = self._kind, self.last.chain
         entry = seal(
             *(kind, self._store_id, self.owner, turn, before, address),
@@ -148,8 +165,14 @@ class Ownership:
             dropped=dropped,
             payloads=payloads,
         )
-        mark = self.log.append(entry)
+        try:
+            entry = entry._replace(mark=self.log.append(entry))
+        except NoSpace:
+            self._sent = False
+            raise
         if kind == BEGIN:
             self._look_at_floor(turn)
             self._kind = TURN
-        self._pass(entry._replace(mark=mark))
+        self._pass(entry)
+        self._sent = False
+        return entry

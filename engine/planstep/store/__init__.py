@@ -30,6 +30,10 @@ class Store(Protocol):
     def generation(self) -> int: ...
     @property
     def last_turn(self) -> int: ...
+    @property
+    def in_doubt(self) -> bool:
+        """The turn that failed may count all the same, so it must not run again."""
+
     def get(self, key: bytes) -> AnyRow: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None

@@ -20,13 +20,15 @@ from typing import Any
 
 from ..errors import (
     Corruption,
+    Fenced,
     IoError,
     NoSpace,
+    PlanstepError,
     StoreClosed,
     TransactionTooLarge,
     reason,
 )
-from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
+from ..logs import SLOW_SYNC_SECONDS, chore_failed, left_open, slow_sync
 from ..proto.stored import AnyRow
 from .checkpointing import Checkpointer, Rest
 from .files import Files, check_there, typed_errors, way_into
@@ -38,6 +40,7 @@ from .log.segments import Folder
 from .owned_folder import OwnedFolder
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
+from .replicated import OPENED_KEY, OWNER_KEY, SharedTurns, stop_sending
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
@@ -61,6 +64,7 @@ class DiskStore:
         self._lock = lock
         self._sync = sync
         self._closed = False
+        self._shared: SharedTurns | None = None
         self._folder = Folder(folder, self.store_id, owned.files, segment_bytes, lock.folder)
         self._unsaved = Unsaved()
         self._log = LogEnd(
@@ -115,6 +119,7 @@ class DiskStore:
         hosts: int | None = None,
         host: int = 0,
         first_id: bytes = b"",
+        shared_id: bytes = b"",
         wait: float = 0,
         files: Files | None = None,
         durability: str = "full",
@@ -123,7 +128,8 @@ class DiskStore:
         """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace.
 
         None for `mode` and `hosts` means as stored, or "deterministic" and 1 for a new store. `first_id` is the id
-        of host 0's store, which the stores of all other hosts name.
+        of host 0's store, which the stores of all other hosts name. `shared_id` is the id of the shared log that
+        the store is replicated to, b"" for none.
         """
         owned = OwnedFolder.take(
             folder,
@@ -133,6 +139,7 @@ class DiskStore:
             hosts=hosts,
             host=host,
             first_id=first_id,
+            shared_id=shared_id,
             wait=wait,
         )
         try:
@@ -143,12 +150,23 @@ class DiskStore:
 
     @property
     def generation(self) -> int:
-        """A number that grows with each opening and with each failed write."""
-        return self._log.generation
+        """Grows with each opening and with each failed write; of a replicated store it is the term."""
+        shared = self._shared
+        return self._log.generation if shared is None else shared.term
 
     @property
     def last_turn(self) -> int:
         return self._log.turn
+
+    @property
+    def next_address(self) -> int:
+        """The address of the next payload byte."""
+        return self._log.address
+
+    @property
+    def in_doubt(self) -> bool:
+        """The last turn may be in the shared log, and is not here."""
+        return self._log.sending
 
     def _show(self) -> None:
         """Publishes the last turn to other processes, before anything of the turn leaves the host."""
@@ -268,12 +286,14 @@ class DiskStore:
         """Appends the turn, makes it durable, then visible; `show` receives a callback that makes it visible.
 
         NoSpace before any effect. Another IoError: the turn never happened. StoreClosed: undetermined if it is
-        `in_doubt`. TransactionTooLarge, also for a key that the tables cannot hold.
+        `in_doubt`; Fenced is not. TransactionTooLarge, also for a key that the tables cannot hold.
         """
         self._lock.check()
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
+        if self._shared is not None:
+            net[OWNER_KEY] = self._shared.owner_row()
         with self._log.appending:  # no signal handler interrupts it, or the rest of a turn
             if self._closed or self._log.broken or self._table.gave_up:
                 raise self._is_closed()
@@ -294,8 +314,11 @@ class DiskStore:
 
     def _append_failed(self, error: BaseException, durable: bool) -> None:
         """Raises a more telling error than `error`. A `durable` turn may be in memory in part, so the store
-        closes.
+        closes. It also does if the turn may be in the shared log.
         """
+        if self._log.sending:
+            stop_sending(self._log, error)
+            return
         if durable:
             self._log.broken = error
         if not isinstance(error, Exception):
@@ -307,7 +330,7 @@ class DiskStore:
             )
             closed.in_doubt = True
             raise closed from error
-        if isinstance(error, StoreClosed):
+        if isinstance(error, StoreClosed) and not isinstance(error, Fenced):
             error.in_doubt = True  # the record may be on the disk
 
     def _append(self, turn: Turn, net: Changes, show: Show | None) -> int:
@@ -336,6 +359,23 @@ class DiskStore:
         with unsaved.mutex:
             unsaved.layers[0].update(net)
 
+    # replicated -----------------------------------------------------------------------------
+
+    def lead(self, shared: SharedTurns) -> None:
+        """Appends each turn to the shared log first, from now on; releases it when the store is closed."""
+        self._shared = shared
+        self._log.ship = shared.append
+
+    def _say_closed(self, shared: SharedTurns) -> None:
+        """Tells other machines that the store has no owner any more: they need not take it over."""
+        try:
+            turn = self.begin()
+            turn.reserve = True
+            turn.put(OPENED_KEY, shared.closed_row())
+            self.commit(turn)
+        except PlanstepError as error:
+            left_open(self.folder, error)
+
     # background work ------------------------------------------------------------------------
 
     def checkpoint_due(self, now: float) -> bool:
@@ -355,12 +395,15 @@ class DiskStore:
 
     def close(self) -> None:
         """Checkpoints, writes the closing record and releases the store. If the tables are damaged (readers already
-        got that error) or the disk is full, it only releases the store: all changes are in the log.
+        got that error) or the disk is full, it only releases the store: all changes are in the log. A shared log
+        gets a last turn first.
         """
         if self._closed:
             return
         self._lock.check()
         try:
+            if self._shared is not None:
+                self._say_closed(self._shared)
             broken = self._log.broken or self._table.gave_up or self._table.damaged
             if broken is None and not self._lock.is_gone() and self._checkpointed():
                 with self._log.appending:
@@ -393,12 +436,16 @@ class DiskStore:
     def _let_go(self) -> None:
         """Releases every resource even if one release raises; without the lock the store can be opened again."""
         try:
-            self._folder.close()
+            if self._shared is not None:
+                self._shared.close()
         finally:
             try:
-                self._table.close()
+                self._folder.close()
             finally:
                 try:
-                    self._released.close()
+                    self._table.close()
                 finally:
-                    self._owned.release()
+                    try:
+                        self._released.close()
+                    finally:
+                        self._owned.release()

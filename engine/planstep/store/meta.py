@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ..errors import FormatError, IoError
+from ..errors import Diverged, FormatError, IoError, NotSupported
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, typed_errors
 from .log.segments import segment_files
@@ -17,12 +17,14 @@ from .log.segments import segment_files
 FORMAT = 2
 """Format 2 has pages in the tables (tables/pages.py), and digests over seals. An owner of an older store raises its
 number, as older versions do not read what it will write."""
+REPLICATED = 3
+"""The format of a store that is replicated. Versions that would write to its folder alone refuse it."""
 _ready = [StoreMeta()]
 """A message made in advance: protobuf ends the process if there is no memory for a new one."""
 
 
 class Meta(NamedTuple):
-    """The fields of `StoreMeta`, as in the file."""
+    """The fields of `StoreMeta`, as in the file. A replicated store has one id, and each of its folders another."""
 
     format: int
     store_id: bytes
@@ -30,6 +32,7 @@ class Meta(NamedTuple):
     hosts: int
     host: int = 0
     first_id: bytes = b""
+    folder_id: bytes = b""
 
 
 def _parsed(data: bytes) -> Meta:
@@ -73,9 +76,9 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
         raise FormatError(f"{path} is damaged: {error}") from error
     if len(meta.store_id) != 16 or meta.format < 1:
         raise FormatError(f"{path} is damaged, or not a store's")
-    if meta.format > FORMAT:
+    if meta.format > REPLICATED:
         raise FormatError(
-            f"{folder} has format {meta.format}, this version reads up to {FORMAT}: use a newer one"
+            f"{folder} has format {meta.format}, this version reads up to {REPLICATED}: use a newer one"
         )
     return meta
 
@@ -98,6 +101,24 @@ def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
     if meta.first_id and first_id and meta.first_id != first_id:
         raise FormatError(
             f"{folder} is a host of another store than host-0 beside it: restore both from one backup"
+        )
+
+
+def check_shared(folder: Path, meta: Meta, shared_id: bytes) -> None:
+    """Checks that a folder is replicated to the shared log of that id, b"" for none. NotSupported, Diverged."""
+    if meta.format == REPLICATED and not shared_id:
+        raise NotSupported(
+            f"{folder} is replicated, and alone it would leave its shared log behind: open it with replicate=URL, "
+            "or read_only=True"
+        )
+    if meta.format != REPLICATED and shared_id:
+        raise NotSupported(
+            f"{folder} is of a store that is not replicated, and cannot become it yet: begin with an empty folder"
+        )
+    if shared_id not in (b"", meta.store_id):
+        raise Diverged(
+            f"{folder} is of another store than the shared log, from turn 1 on: use the log of this store, or "
+            "another folder"
         )
 
 

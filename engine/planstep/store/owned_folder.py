@@ -10,7 +10,17 @@ from pathlib import Path
 
 from ..errors import FormatError, WrongMode
 from .files import Files
-from .meta import FORMAT, Meta, check_belongs, check_folders, load_meta, make_folder, save_meta
+from .meta import (
+    FORMAT,
+    REPLICATED,
+    Meta,
+    check_belongs,
+    check_folders,
+    check_shared,
+    load_meta,
+    make_folder,
+    save_meta,
+)
 from .owner_lock import OwnerLock
 
 
@@ -36,10 +46,11 @@ class OwnedFolder:
         hosts: int | None,
         host: int,
         first_id: bytes,
+        shared_id: bytes,
         wait: float,
     ) -> "OwnedFolder":
         """Locks the folder, reads or writes its meta; parameters as in DiskStore.open. StoreInUse, WrongMode,
-        FormatError, IoError.
+        FormatError, NotSupported, Diverged, IoError.
         """
         check_folders(path, files)
         if not (path / "meta.pb").exists():
@@ -54,12 +65,13 @@ class OwnedFolder:
                 if not create:
                     raise FormatError(f"{path} is not a store any more")
                 meta = Meta(
-                    format=FORMAT,
-                    store_id=os.urandom(16),
+                    format=REPLICATED if shared_id else FORMAT,
+                    store_id=shared_id or os.urandom(16),
                     mode=mode or "deterministic",
                     hosts=hosts or 1,
                     host=host,
                     first_id=first_id,
+                    folder_id=os.urandom(16) if shared_id else b"",
                 )
                 files.make_folder(path / "table")
                 save_meta(path, meta, files)
@@ -68,6 +80,7 @@ class OwnedFolder:
                 if asked not in (None, getattr(meta, name)):
                     raise WrongMode(name, getattr(meta, name), asked)
             check_belongs(path, meta, first_id)
+            check_shared(path, meta, shared_id)
             if meta.format < FORMAT:
                 meta = meta._replace(format=FORMAT)
                 save_meta(path, meta, files)

@@ -4,11 +4,14 @@
               │                    ├ no space, no descriptor for it: before any effect
               │                    └ its first record failed: doubt
               ▼
+            ship, if the store is replicated ─ failed ─▶ the store closes: ../replicated.py
+              ▼
             write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
                                      └ failed too: broken, and the store closes
 
 Nothing follows a doubt: after a write or sync that failed or was interrupted, that segment is never appended
 to again. If the failed write may have begun a segment, the one before is not either: the new one would void it.
+History never ends before a turn that was shipped: then the store closes, and gets the turn from the shared log.
 
 Next: ../recovery.py.
 """
@@ -19,7 +22,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from ...errors import IoError, NoSpace, StoreClosed, reason
+from ...errors import Fenced, IoError, NoSpace, StoreClosed, reason
 from ..files import Files, TooManyOpen
 from ..recovery import read_segment
 from ..turn import StoreCounters, Turn
@@ -47,6 +50,7 @@ class LogEnd:
     Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
     `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
     All unsynced turns are in `segment`: the log moves on only after a successful sync, holding `syncing`.
+    `sending` is set while a turn may be in the shared log and is not written here.
     """
 
     def __init__(
@@ -70,6 +74,9 @@ class LogEnd:
         self.refused = False  # a turn, because there was no room for the next segment
         self.seconds = 0.0  # the last turn's write, its sync included
         self.broken: BaseException | None = None
+        self.ship: Callable[[int, int, bytes, bytes, list[bytes]], object] | None = None
+        """Appends a turn to the shared log: (turn, address, changes, dropped, payloads)."""
+        self.sending = False
         self.appending = threading.Lock()  # taken before Unsaved.mutex
         self.syncing = threading.Lock()  # taken last
         self._doubt: BaseException | None = None
@@ -178,7 +185,8 @@ class LogEnd:
 
     def append(self, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:
         """Writes one turn; returns the place of its payload. NoSpace: before any effect. `frees`: the turn frees
-        space, so it may use the reserve. Another IoError: the turn never happened. StoreClosed: broken.
+        space, so it may use the reserve. Another IoError: the turn never happened. StoreClosed: broken. While
+        `sending` is set after an error, the turn may be in the shared log.
         """
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
         if self.offset + size + CLOSE_SIZE > self.size or (self.on_reserve and not frees):
@@ -202,16 +210,25 @@ class LogEnd:
         extent = tuple.__new__(Extent, (self.address, self.segment, payload_at, turn.payload_bytes))
         number = self.turn + 1
         synced = number if self._sync else self.synced
+        if self.ship is not None:
+            self.sending = True
+            try:
+                self.ship(number, self.address, changes, dropped, turn.payloads)
+            except (Fenced, NoSpace) as error:  # the turn has no effect, nor will it have any
+                self.broken = error if isinstance(error, Fenced) else None
+                self.sending = False
+                raise
         offset, address = position + size, self.address + turn.payload_bytes
         began = perf_counter()
         try:
             self._files.write(self.fd, buffers, position, self._sync)
         except BaseException as error:
-            self.go_on_elsewhere(error)
+            if not self.sending:
+                self.go_on_elsewhere(error)
             raise
         # No call in here, so an interrupt comes before all of it or after.
         self.turn, self.synced, self.address = number, synced, address
-        self.offset, self.crc = offset, crc
+        self.offset, self.crc, self.sending = offset, crc, False
         self._counters.syncs += self._sync
         self._counters.turns += 1
         self._counters.log_bytes += size

@@ -48,6 +48,8 @@ class StoreChanged(IoError):
 class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as in every store."""
 
+    in_doubt = False
+
     _later: Callable[[], Any] | None = None
     """Returns the successor of a view that gave way."""
 

@@ -1,0 +1,185 @@
+"""Opens a replicated store: takes what its shared log has, and begins a term in which each turn goes there first.
+
+    root of the log: the folder's store? ─▶ the folder's last turn is in the log ─▶ turns behind it are taken
+                                                                                           ▼
+         owner ◀─ BEGIN, in the log first, then taken ◀─ closed, or of this folder, or to be taken over
+                    └ Fenced: the last owner has gone on ─▶ once more
+
+The folder is a cache of the shared log. It may be empty, old, or just restored: whatever it lacks is taken from
+the log. A folder that has what the log has not is Diverged, and nothing is changed.
+
+Left out: hosts beyond the first, stores in memory, stores that have turns already, snapshots, followers.
+
+Next: ../shared/owner.py.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import Corruption, Fenced, OwnedElsewhere, WrongMode
+from ..proto.stored import Stored
+from ..shared.entry import Entry, Owner
+from ..shared.owner import OwnerRow, Ownership
+from ..shared.registry import open_shared_log
+from ..shared.root import FORMAT
+from ..shared.shared_log import Root, SharedLog
+from ..store import DiskStore
+from ..store.log.records import decode_pairs
+from ..store.meta import Meta, check_shared
+from ..store.replicated import OPENED_KEY, OWNER_KEY
+from ..store.turn import decode_changes, encode_changes
+
+_TRIES = 100
+"""How often an owner that goes on writing is taken over, one turn too late each time."""
+
+
+class Opened(NamedTuple):
+    """Row W of a store: who began the term, when, whether it was closed since, and from which folder."""
+
+    who: str
+    since_ms: int
+    closed: bool
+    folder_id: bytes
+
+    @property
+    def owner(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_ms / 1000))
+        return f"{self.who}, since {since}"
+
+
+class ReplicatedFolder:
+    """A store's folder, as its shared log sees it (owner.LocalStore)."""
+
+    def __init__(self, store: DiskStore) -> None:
+        self._store = store
+
+    @property
+    def last_turn(self) -> int:
+        return self._store.last_turn
+
+    def owner_row(self) -> OwnerRow | None:
+        row: tuple[int, bytes, bytes, bytes] | None = self._store.get(OWNER_KEY)
+        return None if row is None else OwnerRow._make(row)
+
+    def opened(self) -> Opened | None:
+        row: tuple[str, int, bool, bytes] | None = self._store.get(OPENED_KEY)
+        return None if row is None else Opened._make(row)
+
+    def take(self, entry: Entry) -> None:
+        """Takes over the turn behind the last one, as its owner wrote it. Corruption if it does not fit."""
+        store = self._store
+        changes = decode_changes(entry.changes)
+        row = changes.get(OWNER_KEY)
+        if (entry.turn, entry.address) != (store.last_turn + 1, store.next_address):
+            raise Corruption(
+                f"{store.folder}: turn {entry.turn} of the shared log, at address {entry.address}, does not follow "
+                f"turn {store.last_turn}, which ends at {store.next_address}"
+            )
+        if not isinstance(row, tuple) or row[:3] != (*entry.owner, entry.before):
+            raise Corruption(
+                f"turn {entry.turn} of the shared log: its rows name another owner than its entry"
+            )
+        turn = store.begin()
+        turn.overlay.update(changes)
+        if entry.payload:
+            turn.append_payload(entry.payload)
+        turn.dropped.extend(decode_pairs(entry.dropped))
+        store.commit(turn)
+        if store.checkpoint_due(time.monotonic()):
+            store.checkpoint()
+
+
+class Replication:
+    """The shared log of a store that this machine owns (store.replicated.SharedTurns)."""
+
+    def __init__(self, log: SharedLog, ownership: Ownership, opened: Opened) -> None:
+        self._log = log
+        self._ownership = ownership
+        self._opened = opened
+        self.append = ownership.append
+        self.owner_row = ownership.row
+
+    @property
+    def term(self) -> int:
+        return self._ownership.term
+
+    def closed_row(self) -> Stored:
+        return self._opened._replace(closed=True)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class Connection:
+    """A shared log, for a folder that is being opened. Whoever has it closes it, unless it leads a store."""
+
+    def __init__(self, log: SharedLog, root: Root, takeover: bool) -> None:
+        self.log = log
+        self.root = root
+        self._takeover = takeover
+
+    def lead(self, store: DiskStore) -> None:
+        """Makes the store's folder equal to the shared log, and begins a term. OwnedElsewhere, Fenced, Diverged,
+        Trimmed, Corruption, LogUnreachable, NoSpace.
+        """
+        folder = ReplicatedFolder(store)
+        mine = store.meta.folder_id
+        before: Owner | None = None
+        for _ in range(_TRIES):
+            # Each try is an opening of its own, with a nonce of its own: a BEGIN may still be on its way.
+            ownership = Ownership(self.log, self.root.store_id, os.urandom(16))
+            ownership.catch_up(folder)
+            opened, owner = folder.opened(), ownership.last_owner
+            if opened is not None and not opened.closed and opened.folder_id != mine:
+                if not self._takeover:
+                    raise OwnedElsewhere(opened.owner)
+                if before not in (None, owner):  # it took the store over at the same moment
+                    raise Fenced(owner.term, opened.owner)
+            before = owner
+            try:
+                now_ms = time.time_ns() // 1_000_000
+                begun = Opened(f"{os.uname().nodename}, process {os.getpid()}", now_ms, False, mine)
+                folder.take(_begin(ownership, store, begun))
+            except Fenced:
+                continue
+            store.clean = opened is None or (opened.closed and opened.folder_id == mine)
+            store.lead(Replication(self.log, ownership, begun))
+            return
+        assert opened is not None  # the log was not empty
+        busy = OwnedElsewhere(opened.owner)
+        busy.args = (f"{busy.owner} writes too fast to be taken over: stop it, or try again",)
+        raise busy
+
+
+def _begin(ownership: Ownership, store: DiskStore, opened: Opened) -> Entry:
+    """Appends the first turn of a term to the shared log alone."""
+    ownership.begin()
+    changes = encode_changes({OWNER_KEY: ownership.row(), OPENED_KEY: opened})
+    return ownership.append(store.last_turn + 1, store.next_address, changes, b"", [])
+
+
+def connect(
+    url: str, folder: Path, meta: Meta | None, mode: str | None, takeover: bool
+) -> Connection:
+    """Connects a folder to the shared log at `url`, which the first machine to open it makes.
+
+    `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged, WrongMode,
+    FormatError, IoError.
+    """
+    root = None
+    if meta is None:
+        root = Root(os.urandom(16), mode or "deterministic", FORMAT)
+    else:
+        check_shared(folder, meta, meta.store_id)
+    log, root = open_shared_log(url, root)
+    try:
+        if meta is not None:
+            check_shared(folder, meta, root.store_id)
+        if mode not in (None, root.mode):
+            raise WrongMode("mode", root.mode, mode)
+    except BaseException:
+        log.close()
+        raise
+    return Connection(log, root, takeover)

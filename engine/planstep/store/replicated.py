@@ -1,0 +1,63 @@
+"""Defines what a replicated store has of its shared log: two rows of host 0, which its owner's turns write.
+
+    R   term, nonce, chain of the entry before, its mark     each turn: the folder's place in the shared log
+    W   who, since, closed, folder id                        each BEGIN, and the last turn before a close
+
+Being rows, they are recovered, checkpointed and verified as all others are. A turn's way:
+
+    commit ─▶ R into the turn ─▶ room in the local log ─▶ shared log ─▶ local log, not synced ─▶ shown
+                                 └ NoSpace: no effect     ├ Fenced: no effect, the store closes
+                                                          ├ NoSpace: no effect
+                                                          └ any other error: in doubt, the store closes
+
+From the first byte that is sent until the local log has the turn, no error takes the turn back.
+
+Next: disk_store.py.
+"""
+
+from typing import Protocol
+
+from ..errors import StoreClosed
+from ..proto.ids import HOST, tablet_id, tablet_prefix
+from ..proto.stored import Stored
+from .log.log_writer import LogEnd
+
+_HOST = tablet_prefix(tablet_id(HOST, 0, 0))
+OWNER_KEY = _HOST + b"R"
+OPENED_KEY = _HOST + b"W"
+
+
+class SharedTurns(Protocol):
+    """A store's shared log, for the owner. The store releases it when it is closed."""
+
+    @property
+    def term(self) -> int: ...
+
+    def owner_row(self) -> Stored:
+        """Returns row R of the next turn."""
+
+    def closed_row(self) -> Stored:
+        """Returns row W of the last turn."""
+
+    def append(
+        self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
+    ) -> object:
+        """Appends the turn. Fenced, NoSpace: it has no effect. After any other error it may be there."""
+
+    def close(self) -> None: ...
+
+
+def stop_sending(log: LogEnd, error: BaseException) -> None:
+    """Closes the store behind a turn that may be in the shared log and is not written: nothing may follow it.
+
+    The caller raises `error`, unless this raises a clearer one.
+    """
+    log.broken = error
+    if isinstance(error, StoreClosed):
+        error.in_doubt = True
+        return
+    closed = StoreClosed(
+        f"the turn may be in the shared log, and is not in the folder ({error!r}): reopen the store"
+    )
+    closed.in_doubt = True
+    raise closed from error
