@@ -165,8 +165,8 @@ def connect(
 ) -> Connection:
     """Connects a folder to the shared log at `url`, which the first machine to open it makes.
 
-    `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged, WrongMode,
-    FormatError, IoError.
+    `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged,
+    WrongMode, FormatError, IoError.
     """
     root = None
     if meta is None:
