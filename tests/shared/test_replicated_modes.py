@@ -34,7 +34,7 @@ def test_33_mode_kafka_over_a_takeover(machines: Machines) -> None:
         (after,) = db.transactional_ids()
         assert not after.open and after.producer == before.producer
         assert after.epoch > before.epoch
-        until(lambda: _values(db) == ["first", "second"])
+        shows(db, ["first", "second"])
         with pytest.raises(planstep.PlanstepError):
             tx.commit()
         with pytest.raises(planstep.Fenced):
@@ -47,15 +47,19 @@ def _values(db: planstep.Engine) -> list[Any]:
     return list(db.topic("out").read(0).values)
 
 
+def shows(db: planstep.Engine, values: list[str]) -> None:
+    until(lambda: _values(db) == values)
+
+
 @pytest.mark.parametrize("mode", ["deterministic", "kafka", "pulsar"])
 def test_each_mode_goes_on_elsewhere(machines: Machines, mode: Any) -> None:
     for turn, name in enumerate("abcab"):
         with machines.open(name, mode=mode) as db:
             db.create_topic("out", exist_ok=True, format="utf8").write(str(turn))
             with db.transaction() as tx:
-                batch = tx.read("out", "reader")
+                batch = tx.read("out", "reader", timeout=60)
                 assert batch.values == [str(turn)]
-            until(lambda: _values(db) == [str(n) for n in range(turn + 1)])
+            shows(db, [str(n) for n in range(turn + 1)])
 
 
 class Processing:
