@@ -27,8 +27,10 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "pulsar": (planstep.PulsarSettings(coordinators=3), planstep.PulsarSettings()),
 }
 OF_A_MODE = {"protocol_version": "kafka", "kafka": "kafka", "pulsar": "pulsar"}
-OF_THE_CALL = ("path", "create", "wait", "switch_interval", "gc")
+OF_THE_CALL = ("path", "create", "wait", "switch_interval", "takeover", "gc")
 """Parameters of the opening call, which are no settings of an engine."""
+OF_A_LOG = ("replicate",)
+"""Settings that need a shared log: shared/test_replicated_opening.py."""
 
 
 def fitting(setting: str) -> dict[str, Any]:
@@ -50,8 +52,8 @@ def open_with(function: str, path: Path | str, **settings: Any) -> planstep.Engi
 
 def test_the_table_has_every_parameter() -> None:
     for function in (planstep.open, planstep.open_async):
-        assert {*inspect.signature(function).parameters} == {*SETTINGS, *OF_THE_CALL}
-        for name in SETTINGS:
+        assert {*inspect.signature(function).parameters} == {*SETTINGS, *OF_A_LOG, *OF_THE_CALL}
+        for name in (*SETTINGS, *OF_A_LOG):
             assert inspect.signature(function).parameters[name].default is None
 
 

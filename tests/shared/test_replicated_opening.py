@@ -256,10 +256,26 @@ def test_the_mode_is_that_of_the_log(machines: Machines) -> None:
 
 
 def test_a_path_is_one_engine_of_one_log(machines: Machines) -> None:
-    with machines.open("a"):
-        with pytest.raises(planstep.WrongMode, match="replicate"):
+    with machines.open("a") as db:
+        with pytest.raises(planstep.WrongMode, match="already with replicate="):
             planstep.open(machines.folder("a"), replicate=machines.url + "2")
-        planstep.open(machines.folder("a")).close()  # what is left out is as the engine has it
+        for again in (planstep.open(machines.folder("a")), machines.take_over("a")):
+            assert again is db  # what is left out is as the engine has it
+            again.close()
+    with planstep.open(machines.home / "alone"):
+        with pytest.raises(planstep.WrongMode, match="already with replicate=None"):
+            machines.open("alone")
+
+
+async def test_an_event_loop_opens_it_too(machines: Machines) -> None:
+    async with planstep.open_async(machines.folder("a"), replicate=machines.url) as db:
+        await db.create_table("t")
+        await db.table("t").put("k", 1)
+        with pytest.raises(planstep.OwnedElsewhere):
+            await planstep.open_async(machines.folder("b"), replicate=machines.url)
+        async with planstep.open_async(machines.folder("b"), replicate=machines.url, takeover=True):
+            with pytest.raises(planstep.Fenced):
+                await db.table("t").put("k", 2)
 
 
 def test_a_store_with_turns_of_its_own_is_refused(machines: Machines) -> None:

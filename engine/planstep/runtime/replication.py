@@ -144,7 +144,7 @@ class Connection:
                 folder.take(_begin(ownership, store, begun))
             except Fenced:
                 continue
-            store.clean = opened is None or (opened.closed and opened.folder_id == mine)
+            store.clean = opened is None or opened.closed
             store.lead(Replication(self.log, ownership, begun))
             return
         assert opened is not None  # the log was not empty
