@@ -1,0 +1,175 @@
+"""Tests the rules of an ownership over a log in memory: what is refused while catching up, and behind a failed append."""
+
+from collections.abc import Callable
+
+import pytest
+from shared_kit import ROOT, STORE, begin_behind, history, nonce, slot, turn_behind
+
+from planstep.errors import Corruption, Diverged, Fenced, LogUnreachable, NoSpace, Trimmed
+from planstep.shared.entry import BEGIN, Entry, Owner, read_entry
+from planstep.shared.memory_log import MemoryShared
+from planstep.shared.objects_log import ObjectsLog
+from planstep.shared.owner import Ownership, OwnerRow
+
+
+class Folder:
+    """A machine's folder: the entries that it has taken."""
+
+    def __init__(self, entries: list[Entry] | None = None) -> None:
+        self.entries = entries or []
+
+    @property
+    def last_turn(self) -> int:
+        return len(self.entries)
+
+    def owner_row(self) -> OwnerRow | None:
+        if not self.entries:
+            return None
+        last = self.entries[-1]
+        return OwnerRow(*last.owner, last.before, b"")
+
+    def take(self, entry: Entry) -> None:
+        assert entry.turn == len(self.entries) + 1
+        self.entries.append(entry)
+
+
+class Shared:
+    """A log in memory, and owners on it."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryShared()
+
+    def open(self) -> ObjectsLog:
+        return self.memory.open_as("a test", ROOT, 0.0)[0]
+
+    def write(self, *entries: Entry) -> None:
+        self.memory.objects.update({slot(entry.turn): entry.data for entry in entries})
+
+    def owner(self, name: str, folder: Folder | None = None) -> Ownership:
+        """Returns an ownership that has caught up."""
+        owner = Ownership(self.open(), STORE, nonce(name))
+        owner.catch_up(folder or Folder())
+        return owner
+
+    def leader(self, name: str) -> Ownership:
+        """Returns an ownership that has begun its term."""
+        owner = self.owner(name)
+        owner.begin()
+        append(owner)
+        return owner
+
+
+def append(owner: Ownership, payload: bytes = b"") -> Entry:
+    return owner.append(owner.last.turn + 1, 7, b"changes", b"", [payload])
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+def test_each_term_is_above_the_last_one(shared: Shared) -> None:
+    first = shared.leader("first")
+    written = append(first, b"x")
+    second = shared.leader("second")
+    assert (first.term, second.term) == (1, 2)
+    assert second.last_owner == second.owner and second.last.turn == 3
+    with pytest.raises(Fenced) as fenced:
+        append(first)
+    assert fenced.value.term == 2
+    folder = Folder()
+    third = shared.owner("third", folder)
+    assert folder.entries[1].data == written.data
+    third.begin(above=7)
+    assert append(third).owner == Owner(8, nonce("third"))
+
+
+FIRST = history(3)
+WRONG: dict[str, Callable[[], Entry]] = {
+    "a turn before any BEGIN": lambda: turn_behind(None, Owner(1, nonce("first"))),
+    "a turn of another owner": lambda: turn_behind(FIRST[-1], Owner(2, nonce("other"))),
+    "a turn of the same term": lambda: turn_behind(FIRST[-1], Owner(1, nonce("other"))),
+    "a turn of a later term": lambda: turn_behind(FIRST[-1], Owner(2, nonce("first"))),
+    "a BEGIN of the same term": lambda: begin_behind(FIRST[-1], Owner(1, nonce("other"))),
+    "a BEGIN of no term": lambda: begin_behind(FIRST[-1], Owner(0, nonce("other"))),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_no_owner_writes_is_not_taken(shared: Shared, wrong: str) -> None:
+    entry = WRONG[wrong]()
+    shared.write(*FIRST[: entry.turn - 1], entry)
+    folder = Folder()
+    with pytest.raises(Corruption, match="no owner writes that"):
+        shared.owner("taker", folder)
+    assert len(folder.entries) == entry.turn - 1
+
+
+def test_a_chain_and_a_store_are_compared_at_each_entry(shared: Shared) -> None:
+    shared.write(*FIRST[:2], FIRST[2]._replace(data=history(3, Owner(1, nonce("other")))[2].data))
+    with pytest.raises(Diverged, match="turn 3 .* does not follow"):
+        shared.owner("taker")
+    other = Ownership(shared.open(), b"another store id", nonce("taker"))
+    with pytest.raises(Diverged, match="another store"):
+        other.catch_up(Folder())
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_folder_of_another_history_is_refused(shared: Shared, turns: int) -> None:
+    shared.write(*FIRST)
+    for owner in (Owner(1, nonce("other")), Owner(2, nonce("first"))):
+        with pytest.raises(Diverged, match=f"turn {turns}"):
+            shared.owner("taker", Folder(history(turns, owner)))
+    with pytest.raises(Diverged, match="ends before turn 4"):
+        shared.owner("taker", Folder(history(4)))
+
+
+@pytest.mark.parametrize("error", [LogUnreachable("cut"), KeyboardInterrupt(), Corruption("x")])
+def test_nothing_follows_an_append_that_failed(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    owner = shared.leader("first")
+
+    def fails(log: ObjectsLog, entry: Entry) -> bytes:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectsLog, "append", fails)
+        with pytest.raises(type(error)):
+            append(owner)
+    with pytest.raises(AssertionError, match="behind an append that failed"):
+        append(owner, b"other bytes")
+
+
+def test_another_turn_may_follow_where_there_was_no_room(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = shared.leader("first")
+
+    def full(log: ObjectsLog, entry: Entry) -> bytes:
+        raise NoSpace("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectsLog, "append", full)
+        with pytest.raises(NoSpace):
+            append(owner, b"large")
+    assert append(owner, b"small").turn == 2
+
+
+def test_a_begin_in_a_slot_that_was_emptied_is_void_and_stays(shared: Shared) -> None:
+    """It is below the floor by then. If it were removed, the slot of an owner before would be free again."""
+    shared.write(*FIRST)
+    sleeper = shared.owner("sleeper")
+    second = shared.leader("second")
+    append(second)
+    append(second)
+    second.log.trim(6)
+    shared.memory.remove(slot(4))  # as if its term had begun elsewhere
+    sleeper.begin()
+    with pytest.raises(Trimmed) as trimmed:
+        append(sleeper)
+    assert trimmed.value.floor == 6
+    left = read_entry(shared.memory.objects[slot(4)], "slot 4")
+    assert left.kind == BEGIN and left.owner.nonce == nonce("sleeper")
+    with pytest.raises(Trimmed):  # nor does a slow reader take it
+        shared.owner("reader", Folder(history(3)))
