@@ -1,4 +1,4 @@
-"""Tests the rules of an ownership over a log in memory: what is refused while catching up, and behind a failed append."""
+"""Tests an ownership over a log in memory: what it refuses to take, and what may follow an append that failed."""
 
 from collections.abc import Callable
 
@@ -107,7 +107,7 @@ def test_what_no_owner_writes_is_not_taken(shared: Shared, wrong: str) -> None:
 
 def test_a_chain_and_a_store_are_compared_at_each_entry(shared: Shared) -> None:
     shared.write(*FIRST[:2], FIRST[2]._replace(data=history(3, Owner(1, nonce("other")))[2].data))
-    with pytest.raises(Diverged, match="turn 3 .* does not follow"):
+    with pytest.raises(Diverged, match=r"turn 3 .* does not follow"):
         shared.owner("taker")
     other = Ownership(shared.open(), b"another store id", nonce("taker"))
     with pytest.raises(Diverged, match="another store"):
@@ -158,18 +158,21 @@ def test_another_turn_may_follow_where_there_was_no_room(
 
 def test_a_begin_in_a_slot_that_was_emptied_is_void_and_stays(shared: Shared) -> None:
     """It is below the floor by then. If it were removed, the slot of an owner before would be free again."""
-    shared.write(*FIRST)
-    sleeper = shared.owner("sleeper")
-    second = shared.leader("second")
-    append(second)
-    append(second)
-    second.log.trim(6)
-    shared.memory.remove(slot(4))  # as if its term had begun elsewhere
-    sleeper.begin()
+    entries = history(6)
+    shared.write(*entries[:3])
+    taker, reader = shared.owner("taker"), shared.owner("reader")  # both sleep now
+    shared.write(*entries[3:])
+    shared.open().trim(6)
+    assert slot(4) not in shared.memory.objects
+    taker.begin()
     with pytest.raises(Trimmed) as trimmed:
-        append(sleeper)
+        append(taker)
     assert trimmed.value.floor == 6
     left = read_entry(shared.memory.objects[slot(4)], "slot 4")
-    assert left.kind == BEGIN and left.owner.nonce == nonce("sleeper")
-    with pytest.raises(Trimmed):  # nor does a slow reader take it
-        shared.owner("reader", Folder(history(3)))
+    assert (left.kind, left.owner) == (BEGIN, Owner(2, nonce("taker")))
+    (void,) = reader.log.read(1, 0)
+    assert void == left
+    with pytest.raises(Trimmed):
+        reader._check(void)
+    with pytest.raises(Trimmed):
+        shared.owner("later", Folder(entries[:3]))
