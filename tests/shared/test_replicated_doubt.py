@@ -138,11 +138,18 @@ def test_an_idle_zombie_learns_of_it_when_it_is_closed(
 # in doubt ---------------------------------------------------------------------------------------
 
 
+def in_doubt(error: planstep.StoreClosed) -> planstep.StoreClosed:
+    """Says that the turn may count: it was trimmed by the time that its owner looked."""
+    error.in_doubt = True
+    return error
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("error", "queued", "later"),
     [
         (planstep.LogUnreachable("cut"), planstep.LogUnreachable, planstep.LogUnreachable),
+        (in_doubt(planstep.Fenced(7)), planstep.Fenced, planstep.Fenced),
         (planstep.Corruption("flipped"), planstep.Undetermined, planstep.StoreClosed),
         (MemoryError(), planstep.Undetermined, planstep.StoreClosed),
         (KeyboardInterrupt(), planstep.Undetermined, planstep.StoreClosed),
@@ -166,7 +173,7 @@ def test_an_error_amid_an_append(
     for _ in range(2):
         with pytest.raises(later) as stopped:
             adding(db, "later").commit()
-        assert type(stopped.value) is later
+        assert type(stopped.value) is later and not stopped.value.in_doubt
     assert not db._runtime.nodes[0].inbox
     db.close()
     with machines.open("a") as db:

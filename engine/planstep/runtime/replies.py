@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 from copy import copy
 
-from ..errors import NoSpace, Undetermined, reason
+from ..errors import NoSpace, StoreClosed, Undetermined, reason
 from ..logs import callback_raised
 from ..proto.ids import tx_text
 from .admission import Admission
@@ -138,4 +138,6 @@ def own(error: BaseException) -> BaseException:
     except TypeError:  # it is made from more than its text, and no error of the library
         return error
     own.__cause__ = error.__cause__
+    if isinstance(own, StoreClosed):
+        own.in_doubt = False  # callers of the turn that is in doubt get Undetermined
     return own

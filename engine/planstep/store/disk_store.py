@@ -286,7 +286,7 @@ class DiskStore:
         """Appends the turn, makes it durable, then visible; `show` receives a callback that makes it visible.
 
         NoSpace before any effect. Another IoError: the turn never happened. StoreClosed: undetermined if it is
-        `in_doubt`; Fenced is not. TransactionTooLarge, also for a key that the tables cannot hold.
+        `in_doubt`. TransactionTooLarge, also for a key that the tables cannot hold.
         """
         self._lock.check()
         net = turn.net()

@@ -42,7 +42,9 @@ class SharedTurns(Protocol):
     def append(
         self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
     ) -> object:
-        """Appends the turn. Fenced, NoSpace: it has no effect. After any other error it may be there."""
+        """Appends the turn. NoSpace, and Fenced unless it is `in_doubt`: it has no effect. After any other error it
+        may be there.
+        """
 
     def close(self) -> None: ...
 

@@ -214,9 +214,11 @@ class LogEnd:
             self.sending = True
             try:
                 self.ship(number, self.address, changes, dropped, turn.payloads)
-            except (Fenced, NoSpace) as error:  # the turn has no effect, nor will it have any
-                self.broken = error if isinstance(error, Fenced) else None
+            except NoSpace:
                 self.sending = False
+                raise
+            except Fenced as error:
+                self.broken, self.sending = error, error.in_doubt
                 raise
         offset, address = position + size, self.address + turn.payload_bytes
         began = perf_counter()
