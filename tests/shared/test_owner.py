@@ -9,7 +9,7 @@ from planstep.errors import Corruption, Diverged, Fenced, LogUnreachable, NoSpac
 from planstep.shared.entry import BEGIN, Entry, Owner, read_entry
 from planstep.shared.memory_log import MemoryShared
 from planstep.shared.objects_log import ObjectsLog
-from planstep.shared.owner import Ownership, OwnerRow
+from planstep.shared.owner import OwnerRow, Ownership
 
 
 class Folder:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import replica_kit
 from kit import background, until
-from planstep.shared.files_log import LinkedFiles
 from replica_kit import Hooks, Line, Machines, nothing, rows
 
 import planstep
 from planstep.errors import IoError
 from planstep.host.host import Host
 from planstep.shared.entry import Entry
+from planstep.shared.files_log import LinkedFiles
 from planstep.store import disk_store
 from planstep.store.files import Files, io_error
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import replica_kit
-from planstep.shared.registry import open_shared_log
 from replica_kit import Machines, rows
 
 import planstep
@@ -18,6 +17,7 @@ from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime.replication import ReplicatedFolder
 from planstep.shared.entry import BEGIN
 from planstep.shared.owner import Ownership
+from planstep.shared.registry import open_shared_log
 from planstep.store import DiskStore
 from planstep.store.files import Files
 from planstep.store.meta import FORMAT, REPLICATED, load_meta
