@@ -160,6 +160,31 @@ def test_a_hole_that_comes_later_is_found_by_a_reader_at_the_end(backing: Backin
         log.read(ALL, 0)
 
 
+@pytest.mark.parametrize("call", ["names", "get"])
+def test_turns_that_come_while_the_end_is_looked_for_are_no_hole(
+    backing: Backing, call: str
+) -> None:
+    entries = filled(backing, 1)
+    log, writer = backing.open(), backing.open()
+    assert log.read(1, 0) == entries
+    if call == "get":
+        assert log.read(1, 0) == []  # from now on it looks at the next slot alone
+    coming = history(3)[1:]
+    writer.read(1, 0)
+    objects: Any = log._objects
+    real = getattr(objects, call)
+
+    def late(name: str) -> Any:
+        if name in ("log/", slot(3)):
+            while coming:
+                writer.append(coming.pop(0))
+        return real(name)
+
+    setattr(objects, call, late)
+    assert log.read(ALL, 0) == history(3)[1:]
+    delattr(objects, call)
+
+
 def test_damage_is_corruption_and_the_turns_before_it_are_read(backing: Backing) -> None:
     entries = filled(backing, 3)
     data = entries[1].data

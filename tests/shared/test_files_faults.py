@@ -228,6 +228,28 @@ def test_a_turn_is_durable_before_it_has_its_name_and_its_name_before_it_counts(
     assert files.notes == ["write True", "link log", "sync log"]
 
 
+class NotingLost(LosesAnswers, Noting):
+    """Files that note what was synced, and whose links are made and reported as failed."""
+
+
+def test_a_name_whose_answer_was_lost_is_durable_before_it_counts(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = NotingLost()
+    log = opened(folder, files)
+    files.notes.clear()
+    log.append(history(2)[1])
+    assert files.notes == ["write True", "link log", "sync log"]
+
+
+def test_a_sync_for_which_there_was_no_descriptor_is_tried_again(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = FailingFiles("sync_folder", 1, code=errno.EMFILE)
+    log = opened(folder, files)
+    log.append(history(2)[1])
+    assert files.failed == 1
+    assert read_all(folder.open()) == history(2)
+
+
 def test_a_reader_syncs_what_it_read(folder: InFolder) -> None:
     filled(folder, 3)
     files = Noting()

@@ -11,7 +11,7 @@ from shared_kit import STORE, at, begin_behind, history, nonce, turn_behind
 
 from planstep.errors import Corruption
 from planstep.shared.entry import BEGIN, NO_CHAIN, TURN, Entry, Owner, chain_of, read_entry, seal
-from planstep.shared.fold import PART_OVERHEAD, Fold, split
+from planstep.shared.fold import PART_OVERHEAD, Fold, _part, split
 from planstep.shared.shared_log import Position
 
 LIMIT = PART_OVERHEAD + 100
@@ -236,6 +236,49 @@ def test_parts_count_in_any_order_and_once() -> None:
     for cut in range(len(parts)):  # it was sent anew after each of its parts
         records = [begin.data, *parts[:cut], *parts, three.data]
         assert data_of(fold_all(records)) == whole(begin, turn, three)
+
+
+def test_parts_of_others_are_no_parts_of_a_turn() -> None:
+    begin = history(1)[0]
+    turn = turn_behind(begin, FIRST, bytes(range(200)))
+    parts = split(turn, LIMIT)
+    others = [
+        *split(turn_behind(begin, FIRST._replace(nonce=nonce("other")), bytes(200)), LIMIT),
+        *split(turn_behind(begin, SECOND, bytes(200)), LIMIT),
+        *split(seal(TURN, bytes(16), FIRST, 2, begin.chain, 0, payloads=[bytes(250)]), LIMIT),
+    ]
+    for other in others:
+        for n in range(len(parts)):
+            fold = Fold(STORE, Position())
+            records = [begin.data, *parts[:n], other, *parts[n:]]
+            assert data_of(fold_all(records, fold)) == whole(begin, turn)
+            assert fold.void == 1
+
+
+def test_parts_that_are_none_of_those_announced_are_void() -> None:
+    begin = history(1)[0]
+    turn = turn_behind(begin, FIRST, bytes(range(200)))
+    parts = split(turn, LIMIT)
+    beyond = _part(turn, 9, len(parts), b"beyond the last")
+    elsewhere = split(turn, LIMIT + 100)[1]
+    for other in (beyond, elsewhere, parts[0]):
+        fold = Fold(STORE, Position())
+        records = [begin.data, parts[0], other, *parts[1:]]
+        assert data_of(fold_all(records, fold)) == whole(begin, turn)
+        assert fold.void == 1
+
+
+def test_records_of_another_store_are_void_whatever_they_say() -> None:
+    begin, two = history(2)
+    others = [
+        seal(TURN, bytes(16), FIRST, 2, begin.chain, 0),
+        seal(TURN, bytes(16), FIRST, 9, begin.chain, 0, payloads=[bytes(300)]),
+        seal(BEGIN, bytes(16), SECOND, 2, begin.chain, 0),
+    ]
+    records = [record for other in others for record in [other.data, *split(other, LIMIT)]]
+    fold = Fold(STORE, Position())
+    assert data_of(fold_all([begin.data, *records, two.data], fold)) == whole(begin, two)
+    assert fold.void == len(records)
 
 
 @given(st.integers(PART_OVERHEAD + 1, 700), st.binary(max_size=600))
