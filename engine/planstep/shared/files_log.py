@@ -10,12 +10,13 @@ same file as one in `log`.
 Left out: a dead NFS server hangs whoever asks it, also here. An NFS client may believe for a while that a name is
 free, unless it was mounted with lookupcache=positive: then its readers are late, and no more.
 
-Next: fold.py.
+Next: bucket_log.py.
 """
 
 import errno
 import os
 import re
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -69,6 +70,13 @@ def folder_of(url: str) -> Path:
     if folder == folder.parent or ".." in folder.parts or "\0" in str(folder):
         raise ValueError(f"{url!r} names no folder: write its path without '..'")
     return folder
+
+
+def erase_files_log(url: str) -> None:
+    """Removes the folder of a `file:` URL. IoError."""
+    path = folder_of(url)
+    with typed_errors(path):
+        shutil.rmtree(path)
 
 
 def _make(path: Path, files: Files) -> None:

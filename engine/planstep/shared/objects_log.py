@@ -112,6 +112,10 @@ class ObjectsLog:
         self._sent: set[str] = set()
         self._listed = False
 
+    @property
+    def objects(self) -> Objects:
+        return self._objects
+
     def open(self, at: Position) -> None:
         self._turn, self._listed = at.turn, False
 

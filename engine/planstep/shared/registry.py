@@ -1,19 +1,26 @@
-"""Opens the shared log that a URL names. A log more is a module and a line here.
+"""Opens the shared log that a URL names. A log more is a module and a line in both tables.
 
-Next: ../store/disk_store.py.
+Next: check_log.py.
 """
 
 from collections.abc import Callable
 
 from ..errors import NotSupported
-from .files_log import open_files_log
+from .bucket_log import SCHEMES, erase_bucket_log, open_bucket_log
+from .files_log import erase_files_log, open_files_log
 from .objects_log import LOG_TIMEOUT
 from .shared_log import Root, SharedLog
 
 OPENERS: dict[str, Callable[[str, Root | None, float], tuple[SharedLog, Root]]] = {
     "file": open_files_log,
+    **dict.fromkeys(SCHEMES, open_bucket_log),
 }
 """Openers by the scheme of a URL; parameters as in `open_shared_log`."""
+ERASERS: dict[str, Callable[[str], None]] = {
+    "file": erase_files_log,
+    **dict.fromkeys(SCHEMES, erase_bucket_log),
+}
+"""Functions that remove a log with all that it has, by the scheme of its URL."""
 
 
 def open_shared_log(
@@ -24,13 +31,22 @@ def open_shared_log(
     `root`: that of a new log, if there is none; None: there must be one. `timeout`, in seconds, is for calls of the
     open log; this one does not wait. NotSupported, FormatError, Corruption, IoError; ValueError, TypeError.
     """
+    return OPENERS[scheme_of(url)](url, root, timeout)
+
+
+def erase_shared_log(url: str) -> None:
+    """Removes a log for good: one that was made for a test. IoError; further ones as `open_shared_log`."""
+    ERASERS[scheme_of(url)](url)
+
+
+def scheme_of(url: str) -> str:
+    """Returns the scheme of a shared log's URL. NotSupported if there is none by it; ValueError, TypeError."""
     if not isinstance(url, str):
         raise TypeError(f"a shared log is named by a URL, as 'file:///disk/shop', not {url!r}")
     scheme, colon, _ = url.partition(":")
     if not colon:
         raise ValueError(f"{url!r} is no URL: a folder's is file:///disk/shop")
-    opener = OPENERS.get(scheme.lower())
-    if opener is None:
+    if scheme.lower() not in OPENERS:
         known = ", ".join(f"{name}:" for name in sorted(OPENERS))
         raise NotSupported(f"there is no shared log by {scheme}: URLs; choose one of {known}")
-    return opener(url, root, timeout)
+    return scheme.lower()
