@@ -16,7 +16,18 @@ import typer
 
 from .. import __version__
 from ..errors import PlanstepError, StoreInUse, UnknownName
-from . import backups, consumers, export, inspect, logs, reshard, stats, tables, topics
+from . import (
+    backups,
+    consumers,
+    export,
+    inspect,
+    logs,
+    reshard,
+    shared_logs,
+    stats,
+    tables,
+    topics,
+)
 from .command import Command, StoreCommand, hush
 
 _OPTIONS = {
@@ -44,6 +55,7 @@ app.command("backup", cls=StoreCommand)(backups.backup)
 app.command("restore", cls=Command)(backups.restore)
 app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
+app.command("check-log", cls=Command)(shared_logs.check)
 
 
 def _version(value: bool) -> None:
