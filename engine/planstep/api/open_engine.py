@@ -246,8 +246,8 @@ def open(
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
     group_commit     commits that arrive during a sync share the next one; False: each turn takes one input, and
                      has a sync of its own, to see what grouping saves; None: True
-    replicate        the URL of a shared log, as in "file:///disk/shop", which gets each commit before the folder
-                     does, so that any machine can go on from it; None: the store is not replicated. It has one
+    replicate        the URL of a shared log, as "file:///disk/shop" or "s3://bucket/shop", which gets each commit
+                     before the folder does, so that any machine can go on from it; None: not replicated. It has one
                      host, and a commit is as durable as the log keeps it, whatever `durability` is
     takeover         with replicate: takes the store over from a machine that did not close it, which can write no
                      more; False: OwnedElsewhere
