@@ -49,10 +49,10 @@ class SharedLog(Protocol):
         """Appends the entry of the turn behind the last one that was read or appended.
 
         It returns the entry's mark once the slot holds this entry for ever. Fenced: the slot holds another one,
-        which `read` gives next, and this one will never be there. But below the floor it may have been: its slot was
-        emptied, and a BEGIN came into it. NoSpace: there is no room for it, and it will
-        never be there; another entry may be appended. LogUnreachable, Corruption, any other error: none of that is
-        known; only the same entry may be appended after it.
+        which `read` gives next, and this one will never be there. Below the floor it may have been: its slot was
+        emptied, and a BEGIN came into it. NoSpace: there is no room for it, and it will never be there; another
+        entry may be appended. LogUnreachable, Corruption, any other error: none of that is known; only the same
+        entry may be appended after it.
         """
 
     def barrier(self) -> None:
