@@ -1,5 +1,6 @@
 """Tests `check_log`: it passes servers that keep to the rules, and refuses each that breaks one of them."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def test_a_url_that_names_no_log_is_an_error(url: str) -> None:
 
 
 def test_a_contender_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    monkeypatch.setattr(module.sys, "executable", shutil.which("false"))
     with pytest.raises(PlanstepError, match="a contender ended with status"):
         check_log((tmp_path / "shop").as_uri(), 1, lambda phase, done, total: None)
     assert list(tmp_path.iterdir()) == []
