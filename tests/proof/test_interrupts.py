@@ -31,4 +31,5 @@ def test_strikes_that_nothing_puts_off_are_noticed(kind: str, tmp_path: Path) ->
         strike, Piece(kind, "deterministic", at, tmp_path / "s", True), 60
     ).value
     assert len(strikes.wrong) == 1
-    assert "the engine stopped" in strikes.wrong[0] or "was raised" in strikes.wrong[0]
+    found = ("the engine stopped", "was raised", "the outcome is 'open'")
+    assert any(how in strikes.wrong[0] for how in found)

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from job import write
 
 import planstep
+from planstep.spark.owners import is_gone
 
 
 def run(path: str, kill: str, environment: dict[str, str]) -> int:
@@ -27,10 +29,10 @@ def own_copy(frame: Any) -> str:
     return copy
 
 
-def gone(folder: Path) -> bool:
-    """Waits, without a bound that a slow machine could reach, for the shell that removes it."""
+def becomes(true: Callable[[], bool]) -> bool:
+    """Waits, with a bound that no slow machine reaches, for what another process does."""
     for _ in range(6000):
-        if not folder.exists():
+        if true():
             return True
         time.sleep(0.01)
     return False
@@ -46,9 +48,10 @@ def test_the_batch_counts_once(spark: Any, path: str, spark_environment: dict[st
         assert db.topic("t").describe().records == 0
     copy, snapshot = map(Path, Path(path + ".left").read_text().splitlines())
     assert copy.is_file() and copy.is_relative_to(path + ".local"), "Java did not remove it"
+    assert becomes(lambda: is_gone(copy.parent)), "Java, which was killed last, has not ended"
     frame = spark.read.format("planstep").options(path=path, table="totals").load()
     assert not copy.parent.exists(), "the next load removes what was left"
-    assert gone(snapshot)
+    assert becomes(lambda: not snapshot.exists()), "a shell removes it"
     owner = json.loads(Path(own_copy(frame)).with_name(".owner").read_text())
     assert owner[3] == spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     write(spark, path, "no")
