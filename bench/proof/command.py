@@ -330,7 +330,7 @@ def _line(result: dict[str, Any]) -> str:
     parts.append(f"{result['violations']:,} violations")
     if result["skipped"]:
         parts.append(f"skipped: {result['skipped']}")
-    return f"{result['row']:<12}{', '.join(parts)} ({in_minutes(result['seconds'])})"
+    return f"{result['row']:<11} {', '.join(parts)} ({in_minutes(result['seconds'])})"
 
 
 def _number(value: Any) -> str:
@@ -351,7 +351,7 @@ def _list(as_json: bool) -> None:
         print_json({"rows": [{"row": r.name, "title": r.title, "reach": r.reach} for r in ROWS]})
         return
     for row in ROWS:
-        print(f"{row.name:<12}{row.title} ({row.reach})")
+        print(f"{row.name:<11} {row.title} ({row.reach})")
 
 
 def _machine() -> dict[str, Any]:

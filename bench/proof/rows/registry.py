@@ -136,7 +136,7 @@ class Row:
 
     def run(self, options: RowOptions) -> RowResult:
         """Runs the row, or its control if `options` are negative."""
-        module = import_module(f"{__package__}.{self.name}")
+        module = import_module(f"{__package__}.{self.name.replace('-', '_')}")
         result: RowResult = (module.control if options.negative else module.run)(options)
         return result
 
