@@ -5,7 +5,15 @@ from collections.abc import Callable
 import pytest
 from shared_kit import ROOT, STORE, begin_behind, history, nonce, slot, turn_behind
 
-from planstep.errors import Corruption, Diverged, Fenced, LogUnreachable, NoSpace, Trimmed
+from planstep.errors import (
+    Corruption,
+    Diverged,
+    Fenced,
+    IoError,
+    LogUnreachable,
+    NoSpace,
+    Trimmed,
+)
 from planstep.shared.entry import BEGIN, Entry, Owner, read_entry
 from planstep.shared.memory_log import MemoryShared
 from planstep.shared.objects_log import ObjectsLog
@@ -176,3 +184,60 @@ def test_a_begin_in_a_slot_that_was_emptied_is_void_and_stays(shared: Shared) ->
         reader._check(void)
     with pytest.raises(Trimmed):
         shared.owner("later", Folder(entries[:3]))
+
+
+@pytest.mark.parametrize("floor", [3, 4])
+def test_a_fence_below_the_floor_leaves_a_turn_in_doubt(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, floor: int
+) -> None:
+    """Turn 2 counts, but its owner sleeps before it learns so. By then a late taker's void BEGIN is in its slot."""
+    zombie = shared.leader("zombie")
+    taker = shared.owner("taker")
+    taker.begin()
+    objects = shared.memory.objects
+    put, get = shared.memory.create, shared.memory.get
+    counted: dict[str, bytes] = {}
+
+    def unanswered(name: str, data: bytes) -> bool:
+        put(name, data)
+        raise IoError("no answer")
+
+    def sleeping(name: str) -> bytes | None:
+        monkeypatch.undo()
+        counted.update(objects)
+        append(shared.leader("next"))
+        shared.open().trim(floor)
+        with pytest.raises(Trimmed):
+            append(taker)
+        return get(name)
+
+    monkeypatch.setattr(shared.memory, "create", unanswered)
+    monkeypatch.setattr(shared.memory, "get", sleeping)
+    with pytest.raises(Fenced) as fenced:
+        append(zombie)
+    assert read_entry(counted[slot(2)], "slot 2").owner == zombie.owner
+    assert read_entry(objects[slot(2)], "slot 2").owner == taker.owner
+    assert fenced.value.in_doubt
+
+
+def test_a_fence_above_the_floor_leaves_no_doubt(shared: Shared) -> None:
+    zombie = shared.leader("zombie")
+    append(shared.leader("next"))
+    shared.open().trim(2)
+    with pytest.raises(Fenced) as fenced:
+        append(zombie)
+    assert not fenced.value.in_doubt
+
+
+def test_a_floor_that_is_not_known_leaves_a_fenced_turn_in_doubt(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zombie = shared.leader("zombie")
+    shared.leader("next")
+
+    def cut(log: ObjectsLog) -> int:
+        raise LogUnreachable("cut")
+
+    monkeypatch.setattr(ObjectsLog, "floor", cut)
+    with pytest.raises(LogUnreachable):  # and not Fenced, which says that it has no effect
+        append(zombie)

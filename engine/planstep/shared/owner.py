@@ -13,6 +13,8 @@ The rules that make a store safe with any number of machines that hold themselve
     a BEGIN is never removed; a floor is written before anything below it goes        (the log)
     who finds the floor above its BEGIN has begun in a slot that was emptied:         begin
         it starts over, and leaves the BEGIN where it is
+    who finds another entry in its slot looks at the floor after that: above it, its  append
+        turn may have been decided and trimmed, and a void BEGIN stands there
     a reader that meets a BEGIN looks at the floor after that                         catch_up
 
 Left out: hosts beyond the first. A shared log carries the turns of one host.
@@ -22,7 +24,7 @@ Next: memory_log.py.
 
 from typing import NamedTuple, Protocol
 
-from ..errors import Corruption, Diverged, NoSpace, Trimmed
+from ..errors import Corruption, Diverged, Fenced, NoSpace, Trimmed
 from .entry import BEGIN, TURN, Entry, Owner, seal
 from .shared_log import Position, SharedLog
 
@@ -151,9 +153,9 @@ class Ownership:
     ) -> Entry:
         """Appends the next turn, and returns its entry; it is decided when this returns.
 
-        Fenced: it has no effect, nor will any later one. NoSpace: it has none, and another one may follow.
-        LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void, and the folder is older than the
-        shared log's floor. After another error than NoSpace nothing may follow.
+        Fenced: it has no effect, unless that is `in_doubt`, and no later one has any. NoSpace: it has none, and
+        another one may follow. LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void, and the
+        folder is older than the shared log's floor. After another error than NoSpace nothing may follow.
         """
         assert self.owner.term and turn == self.last.turn + 1
         assert not self._sent, "nothing is sent behind an append that failed"
@@ -169,6 +171,9 @@ class Ownership:
             entry = entry._replace(mark=self.log.append(entry))
         except NoSpace:
             self._sent = False
+            raise
+        except Fenced as error:
+            error.in_doubt = error.in_doubt or self.log.floor() > turn
             raise
         if kind == BEGIN:
             self._look_at_floor(turn)
