@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from .runtime.ledger import Costs, Phases
     from .runtime.open_transactions import Held, OpenTransaction
     from .runtime.outcome import Commit, Outcome
+    from .shared.settings import Replicate
 
 __version__ = "0.1.0"
 
@@ -184,6 +185,7 @@ __all__ = [
     "Reader",
     "Record",
     "RecordTooLarge",
+    "Replicate",
     "Rows",
     "SequenceError",
     "SnapshotTooOld",
@@ -248,6 +250,7 @@ _HOMES = {
     "runtime.ledger": "Costs Phases",
     "runtime.open_transactions": "Held OpenTransaction",
     "runtime.outcome": "Commit Outcome",
+    "shared.settings": "Replicate",
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -90,7 +90,7 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Hooks:
     """Hooks of all shared logs, and their time-out."""
     hooks = Hooks()
 
-    def opened(url: str, root: Any) -> Any:
+    def opened(url: str, root: Any, _: float) -> Any:
         log, root = open_shared_log(url, root, hooks.timeout)
         return HookedLog(log, hooks), root
 

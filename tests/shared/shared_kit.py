@@ -15,8 +15,8 @@ from planstep.errors import Fenced, IoError, LogUnreachable, NoSpace
 from planstep.shared.entry import BEGIN, NO_CHAIN, TURN, Entry, Owner, seal
 from planstep.shared.files_log import FileObjects, LinkedFiles, open_files_log
 from planstep.shared.memory_log import MemoryShared
-from planstep.shared.objects_log import Objects, ObjectsLog
-from planstep.shared.shared_log import Position, Root
+from planstep.shared.objects_log import ObjectsLog
+from planstep.shared.shared_log import Objects, Position, Root
 
 STORE = b"the store's id.."
 ROOT = Root(STORE, "deterministic", 1)

@@ -1,4 +1,4 @@
-"""Tests that a URL opens the log of its scheme, and that any other one is refused in words."""
+"""Tests that a URL opens the log of its scheme, and that other ones, and other settings, are refused in words."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,9 @@ import pytest
 from shared_kit import ROOT, filled, read_all
 from shared_kit import InFolder as Folder
 
-from planstep.errors import NotSupported
-from planstep.shared.registry import open_shared_log
+from planstep.errors import Diverged, IoError, NotSupported
+from planstep.shared.registry import OPENERS, open_objects, open_shared_log
+from planstep.shared.settings import Replicate
 
 
 def test_a_url_opens_the_log_of_its_scheme(tmp_path: Path) -> None:
@@ -34,3 +35,89 @@ def test_a_path_is_no_url(tmp_path: Path) -> None:
     path: Any = tmp_path
     with pytest.raises(TypeError, match="file:///disk/shop"):
         open_shared_log(path, ROOT)
+
+
+# settings --------------------------------------------------------------------------------------
+
+
+def test_a_url_alone_means_the_defaults() -> None:
+    assert Replicate.of("file:///disk/shop") == Replicate("file:///disk/shop")
+    settings = Replicate("file:///disk/shop", log_timeout=5)
+    assert Replicate.of(settings) is settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"url": "/disk/shop"}, ValueError, "no URL"),
+        ({"url": 7}, TypeError, "URL"),
+        ({"url": "pigeon://x"}, NotSupported, "choose one of"),
+        ({"snapshots": "/disk/shop"}, ValueError, "no URL"),
+        ({"snapshots": 7}, TypeError, "URL"),
+        ({"log_timeout": 0}, ValueError, "log_timeout"),
+        ({"log_timeout": float("nan")}, ValueError, "log_timeout"),
+        ({"log_timeout": float("inf")}, ValueError, "log_timeout"),
+        ({"log_timeout": True}, TypeError, "log_timeout"),
+        ({"linger": -1}, ValueError, "linger"),
+        ({"linger": "1"}, TypeError, "linger"),
+        ({"local_sync": 1}, TypeError, "local_sync"),
+        ({"keep": 0}, ValueError, "keep"),
+        ({"keep": 2.0}, TypeError, "keep"),
+        ({"snapshot_bytes": 0}, ValueError, "snapshot_bytes"),
+        ({"beat": -1}, ValueError, "beat"),
+        ({"reads": "stale"}, ValueError, "confirmed"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(
+    settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        Replicate(**{"url": "file:///disk/shop", **settings})
+
+
+def test_least_and_greatest_settings_are_fine() -> None:
+    Replicate("file:///a", log_timeout=0.001, linger=0, keep=1, snapshot_bytes=1, beat=0)
+    Replicate(
+        "s3://bucket/a",
+        snapshots="file:///a",
+        log_timeout=86_400,
+        linger=60,
+        local_sync=False,
+        reads="local",
+    )
+
+
+# places for snapshots --------------------------------------------------------------------------
+
+
+def test_snapshots_of_a_store_have_a_place_of_its_own(tmp_path: Path) -> None:
+    url = (tmp_path / "snapshots").as_uri()
+    with pytest.raises(IoError):
+        open_objects(url, None)
+    objects = open_objects(url, ROOT)
+    assert objects.names("log/") == []
+    objects.close()
+    other = ROOT._replace(store_id=b"another store id")
+    with pytest.raises(Diverged, match="another store"):
+        open_objects(url, other)
+    open_objects(url, None).close()
+
+
+class WithoutObjects:
+    objects = None
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_log_that_is_in_no_object_store_has_no_place_for_snapshots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = WithoutObjects()
+    monkeypatch.setitem(OPENERS, "file", lambda *_: (log, ROOT))
+    with pytest.raises(NotSupported, match="object store"):
+        open_objects("file:///disk/shop", ROOT)
+    assert log.closed

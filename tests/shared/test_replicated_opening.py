@@ -5,12 +5,13 @@ The numbers are those of the scenarios that replication is accepted by.
 
 import shutil
 import threading
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 import replica_kit
-from replica_kit import Machines, rows
+from replica_kit import Line, Machines, rows
 
 import planstep
 from planstep.proto.records_pb2 import StoreMeta
@@ -26,6 +27,7 @@ from planstep.store.verify import verify
 
 machines = replica_kit.machines
 hooks = replica_kit.hooks
+line = replica_kit.line
 
 
 def write(db: planstep.Engine, key: str, value: Any = 1) -> None:
@@ -224,7 +226,7 @@ def test_a_backup_is_a_store_of_its_own(machines: Machines) -> None:
     [
         ({"hosts": 2}, planstep.NotSupported, "one host"),
         ({"read_only": True}, planstep.NotSupported, "leave replicate out"),
-        ({"replicate": 7}, TypeError, "URL of a shared log"),
+        ({"replicate": 7}, TypeError, "named by a URL"),
         ({"replicate": "nowhere"}, ValueError, "no URL"),
         ({"replicate": "carrier-pigeon://x/y"}, planstep.NotSupported, "carrier-pigeon"),
         ({"takeover": 1}, TypeError, "True or False"),
@@ -265,6 +267,26 @@ def test_a_path_is_one_engine_of_one_log(machines: Machines) -> None:
     with planstep.open(machines.home / "alone"):
         with pytest.raises(planstep.WrongMode, match="already with replicate=None"):
             machines.open("alone")
+
+
+def test_settings_of_the_log_are_settings_of_the_engine(machines: Machines) -> None:
+    settings = planstep.Replicate(machines.url, log_timeout=5)
+    with planstep.open(machines.folder("a"), replicate=settings):
+        planstep.open(machines.folder("a"), replicate=settings).close()
+        with pytest.raises(planstep.WrongMode, match="already with replicate="):
+            machines.open("a")
+
+
+def test_the_engine_stops_once_its_log_has_not_answered_for_so_long(
+    machines: Machines, line: Line
+) -> None:
+    settings = planstep.Replicate(machines.url, log_timeout=0.25)
+    with planstep.open(machines.folder("a"), replicate=settings) as db:
+        line.failing = inf
+        with pytest.raises(planstep.Undetermined):
+            db.create_table("t")
+        with pytest.raises(planstep.LogUnreachable, match=r"for 0\.25 seconds"):
+            db.create_table("t")
 
 
 async def test_an_event_loop_opens_it_too(machines: Machines) -> None:

@@ -28,6 +28,7 @@ from .arguments import brief, seconds, whole
 
 if TYPE_CHECKING:
     from ..runtime.runtime import Runtime
+    from ..shared.settings import Replicate
     from ..store import Store
     from .engine import Engine
     from .lifetime import Lifetime
@@ -65,7 +66,7 @@ class Settings:
     snapshot_seconds: float = MS_MAX / 1000
     snapshot_bytes: int = BYTES_MAX
     group_commit: bool = True
-    replicate: str | None = None
+    replicate: "Replicate | None" = None
 
     @property
     def snapshots(self) -> tuple[int, int]:
@@ -89,11 +90,6 @@ class Settings:
         whole("snapshot_bytes", self.snapshot_bytes, 1)
         if not isinstance(self.group_commit, bool):
             raise TypeError(f"group_commit is True or False, not {brief(self.group_commit)}")
-        if self.replicate is not None and not isinstance(self.replicate, str):
-            raise TypeError(
-                "replicate is the URL of a shared log, as in 'file:///disk/shop', not "
-                f"{brief(self.replicate)}"
-            )
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -138,7 +134,15 @@ def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise ValueError(f"{name}={brief(value)}: choose one of {', '.join(map(repr, choices))}")
 
 
-def _check_takeover(takeover: Any, replicate: str | None) -> None:
+def _replicate_of(given: "str | Replicate | None") -> "Replicate | None":
+    if given is None:
+        return None
+    from ..shared.settings import Replicate
+
+    return Replicate.of(given)
+
+
+def _check_takeover(takeover: Any, replicate: Any) -> None:
     if not isinstance(takeover, bool):
         raise TypeError(f"takeover is True or False, not {brief(takeover)}")
     if takeover and replicate is None:
@@ -218,7 +222,7 @@ def open(
     snapshot_seconds: float | None = None,
     snapshot_bytes: int | None = None,
     group_commit: bool | None = None,
-    replicate: str | None = None,
+    replicate: "str | Replicate | None" = None,
     takeover: bool = False,
     gc: Gc | None = None,
 ) -> "Engine":
@@ -246,9 +250,10 @@ def open(
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
     group_commit     commits that arrive during a sync share the next one; False: each turn takes one input, and
                      has a sync of its own, to see what grouping saves; None: True
-    replicate        the URL of a shared log, as "file:///disk/shop" or "s3://bucket/shop", which gets each commit
-                     before the folder does, so that any machine can go on from it; None: not replicated. It has one
-                     host, and a commit is as durable as the log keeps it, whatever `durability` is
+    replicate        the URL of a shared log, as "file:///disk/shop" or "s3://bucket/shop", or a planstep.Replicate
+                     with settings. The log gets each commit before the folder does, so that any machine can go on
+                     from it. The store has one host, and a commit is as durable as the log keeps it, whatever
+                     `durability` is. None: not replicated
     takeover         with replicate: takes the store over from a machine that did not close it, which can write no
                      more; False: OwnedElsewhere
     gc               "freeze": collects garbage once, then keeps all objects of the process out of later
@@ -283,7 +288,7 @@ def open(
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
         "group_commit": group_commit,
-        "replicate": replicate,
+        "replicate": _replicate_of(replicate),
     }
     chosen = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**chosen)

@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.mode_settings import ModeSettings
+from ..shared.settings import Replicate
 from ..store import DiskStore, MemoryStore, Store, disk_store
 from ..store.files import Files, typed_errors
 from ..store.meta import Meta, load_meta, make_folder
@@ -68,8 +69,8 @@ class OpenOptions:
     """Bytes and milliseconds of overwritten versions that are kept."""
     group_commit: bool = True
     """Inputs that arrive together share a turn, and its sync."""
-    replicate: str | None = None
-    """The URL of the shared log that each turn goes to first."""
+    replicate: Replicate | None = None
+    """Names the shared log that each turn goes to first."""
     takeover: bool = False
     """Takes a replicated store over from a machine that did not close it."""
     # These two are looked up at each opening, because proofs and tests replace them.
@@ -96,15 +97,15 @@ def _runtime(
 
 
 def _open_replicated(
-    path: Path, url: str, options: OpenOptions, opened: list[Store | Runtime]
+    path: Path, settings: Replicate, options: OpenOptions, opened: list[Store | Runtime]
 ) -> Runtime:
-    """Opens a store whose turns go to the shared log at `url` first. Its folder needs no sync of its own."""
+    """Opens a store whose turns go to a shared log first. Its folder needs no sync of its own."""
     _check_can(path, options.durability)
     folder = path / "host-0"
     meta = load_meta(folder, Files())
     if meta is None:
         _check_may_be_made(path, options.create)
-    shared = connect(url, folder, meta, options.mode, options.takeover)
+    shared = connect(settings, folder, meta, options.mode, options.takeover)
     try:
         options = replace(options, mode=shared.root.mode, hosts=1, durability="os")
         return _open_stores(path, options, opened, shared)

@@ -24,6 +24,7 @@ from ..shared.entry import Entry, Owner
 from ..shared.owner import OwnerRow, Ownership
 from ..shared.registry import open_shared_log
 from ..shared.root import FORMAT
+from ..shared.settings import Replicate
 from ..shared.shared_log import Root, SharedLog
 from ..store import DiskStore
 from ..store.log.records import decode_pairs
@@ -161,9 +162,9 @@ def _begin(ownership: Ownership, store: DiskStore, opened: Opened) -> Entry:
 
 
 def connect(
-    url: str, folder: Path, meta: Meta | None, mode: str | None, takeover: bool
+    settings: Replicate, folder: Path, meta: Meta | None, mode: str | None, takeover: bool
 ) -> Connection:
-    """Connects a folder to the shared log at `url`, which the first machine to open it makes.
+    """Connects a folder to its shared log, which the first machine to open it makes.
 
     `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged,
     WrongMode, FormatError, IoError.
@@ -173,7 +174,7 @@ def connect(
         root = Root(os.urandom(16), mode or "deterministic", FORMAT)
     else:
         check_shared(folder, meta, meta.store_id)
-    log, root = open_shared_log(url, root)
+    log, root = open_shared_log(settings.url, root, settings.log_timeout)
     try:
         if meta is not None:
             check_shared(folder, meta, root.store_id)

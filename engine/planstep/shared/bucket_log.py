@@ -149,7 +149,7 @@ def _check_server(objects: "BucketObjects") -> None:
 
 
 class BucketObjects:
-    """The objects of a prefix, as objects_log.Objects has them."""
+    """The objects of a prefix, as shared_log.Objects has them."""
 
     def __init__(self, url: str) -> None:
         """ValueError; MissingExtra without the library. No request is sent yet."""

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic, sleep
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..errors import (
     Corruption,
@@ -37,7 +37,7 @@ from ..errors import (
 )
 from .entry import BEGIN, Entry, read_entry
 from .root import encode_root, read_root
-from .shared_log import Position, Root
+from .shared_log import Objects, Position, Root
 
 LOG_TIMEOUT = 60.0
 """Seconds for which a call to the shared log waits."""
@@ -46,34 +46,6 @@ _FLOOR_DATA = b"PSF1"
 _NUMBER = re.compile("[0-9]{20}")
 _PAUSE, _PAUSE_MAX, _POLL_MAX = 0.02, 1.0, 0.2
 _T = TypeVar("_T")
-
-
-class Objects(Protocol):
-    """An object store, as far as a log goes. IoError: it failed or gave no answer; a change may happen yet."""
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Creates an object for ever, if its name is free. NoSpace: without any effect.
-
-        False: the answer was that the name is taken, which the caller does not believe.
-        """
-
-    def get(self, name: str) -> bytes | None:
-        """Returns an object's bytes; None if there is none."""
-
-    def sync(self, name: str) -> None:
-        """Makes sure that an object stays that `get` returned. LogUnreachable: it may not."""
-
-    def names(self, prefix: str) -> list[str]:
-        """Lists all names that begin with a prefix, in order."""
-
-    def remove(self, name: str) -> None:
-        """Removes an object, if there is one."""
-
-    def tidy(self) -> None:
-        """Removes what killed processes left."""
-
-    def close(self) -> None:
-        """Releases what is held; a second call has no effect."""
 
 
 def slot_name(turn: int) -> str:

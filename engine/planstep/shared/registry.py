@@ -1,15 +1,15 @@
 """Opens the shared log that a URL names. A log more is a module and a line in both tables.
 
-Next: check_log.py.
+Next: settings.py.
 """
 
 from collections.abc import Callable
 
-from ..errors import NotSupported
+from ..errors import Diverged, NotSupported
 from .bucket_log import SCHEMES, erase_bucket_log, open_bucket_log
 from .files_log import erase_files_log, open_files_log
 from .objects_log import LOG_TIMEOUT
-from .shared_log import Root, SharedLog
+from .shared_log import Objects, Root, SharedLog
 
 OPENERS: dict[str, Callable[[str, Root | None, float], tuple[SharedLog, Root]]] = {
     "file": open_files_log,
@@ -32,6 +32,25 @@ def open_shared_log(
     open log; this one does not wait. NotSupported, FormatError, Corruption, IoError; ValueError, TypeError.
     """
     return OPENERS[scheme_of(url)](url, root, timeout)
+
+
+def open_objects(url: str, root: Root | None, timeout: float = LOG_TIMEOUT) -> Objects:
+    """Opens the object store at a URL, for the snapshots of a store whose log is in none.
+
+    Parameters as in `open_shared_log`. NotSupported: that URL is of no object store; Diverged: it is of another
+    store; further errors as `open_shared_log`.
+    """
+    log, there = open_shared_log(url, root, timeout)
+    if log.objects is not None and (root is None or root.store_id == there.store_id):
+        return log.objects
+    log.close()
+    if log.objects is not None:
+        raise Diverged(
+            "the place for snapshots has those of another store: give each store its own"
+        )
+    raise NotSupported(
+        "snapshots go to an object store: file:///disk/shop, s3://bucket/shop or the like"
+    )
 
 
 def erase_shared_log(url: str) -> None:

@@ -30,8 +30,43 @@ class Position(NamedTuple):
     mark: bytes = b""
 
 
+class Objects(Protocol):
+    """An object store, as far as logs and snapshots go.
+
+    IoError: it failed or gave no answer; a change may happen yet.
+    """
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Creates an object for ever, if its name is free. NoSpace: without any effect.
+
+        False: the answer was that the name is taken, which the caller does not believe.
+        """
+
+    def get(self, name: str) -> bytes | None:
+        """Returns an object's bytes; None if there is none."""
+
+    def sync(self, name: str) -> None:
+        """Makes sure that an object stays that `get` returned. LogUnreachable: it may not."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Lists all names that begin with a prefix, in order."""
+
+    def remove(self, name: str) -> None:
+        """Removes an object, if there is one."""
+
+    def tidy(self) -> None:
+        """Removes what killed processes left."""
+
+    def close(self) -> None:
+        """Releases what is held; a second call has no effect."""
+
+
 class SharedLog(Protocol):
     """One store's log. Calls block, and only one thread calls at a time. One append is under way at most."""
+
+    @property
+    def objects(self) -> Objects | None:
+        """The object store that the log is in, which has room for snapshots beside it; None: it is in none."""
 
     def open(self, at: Position) -> None:
         """Tells where reading goes on: behind turn `at.turn`."""

@@ -1,0 +1,64 @@
+"""Defines how a store is replicated: the shared log's URL, and settings, each with its unit and range.
+
+    planstep.open(path, replicate="file:///disk/shop")        all defaults
+    planstep.open(path, replicate=planstep.Replicate("file:///disk/shop", log_timeout=10))
+
+Next: check_log.py.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from .objects_log import LOG_TIMEOUT
+from .registry import scheme_of
+
+_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """The settings of a replicated store, for `planstep.open(replicate=)`. Times are in seconds.
+
+    TypeError, ValueError, which name the setting; NotSupported for a URL that no shared log has.
+    """
+
+    url: str
+    """The shared log, as "file:///disk/shop" or "s3://bucket/shop"."""
+    _: KW_ONLY
+    snapshots: str | None = None
+    log_timeout: float = LOG_TIMEOUT
+    """How long a call to the shared log waits while it is unreachable; then the engine stops."""
+    linger: float | None = None
+    local_sync: bool | None = None
+    keep: int = 2
+    snapshot_bytes: int = 64 << 20
+    beat: float = 0.0
+    reads: str = "confirmed"
+
+    def __post_init__(self) -> None:
+        scheme_of(self.url)
+        if self.snapshots is not None:
+            scheme_of(self.snapshots)
+        _number("log_timeout", self.log_timeout, 0.001, _DAY)
+        if self.linger is not None:
+            _number("linger", self.linger, 0, 60)
+        if self.local_sync is not None and not isinstance(self.local_sync, bool):
+            raise TypeError(f"local_sync is True, False or None, not {self.local_sync!r}")
+        _number("keep", self.keep, 1, 1_000, whole=True)
+        _number("snapshot_bytes", self.snapshot_bytes, 1, 1 << 50, whole=True)
+        _number("beat", self.beat, 0, _DAY)
+        if self.reads not in ("confirmed", "local"):
+            raise ValueError(f"reads is 'confirmed' or 'local', not {self.reads!r}")
+
+    @classmethod
+    def of(cls, given: "str | Replicate") -> "Replicate":
+        """Returns settings as they are, and the defaults for a URL."""
+        return given if isinstance(given, cls) else cls(given)  # type: ignore[arg-type]
+
+
+def _number(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:
+    kind = "a whole number" if whole else "a number of seconds"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise TypeError(f"{name} is {kind}, not {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {kind} from {low:,} to {high:,}, not {value!r}")
