@@ -218,10 +218,10 @@ class FaultyObjects:
             raise IoError("no answer to a sync")
         self._objects.sync(name)
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, start: str = "") -> list[str]:
         if self._day.draw("cut"):
             raise IoError("the list was cut short")
-        return self._objects.names(prefix)
+        return self._objects.names(prefix, start)
 
     def remove(self, name: str) -> None:
         kind = self._day.draw("refused", "lost")

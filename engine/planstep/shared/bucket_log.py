@@ -209,9 +209,9 @@ class BucketObjects:
     def sync(self, name: str) -> None:
         """Does nothing: a server that shows an object keeps it."""
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, start: str = "") -> list[str]:
         def listed() -> list[str]:
-            chunks = self._client().list(prefix or None, chunk_size=1_000)
+            chunks = self._client().list(prefix or None, offset=start or None, chunk_size=1_000)
             return [found["path"] for chunk in chunks for found in chunk]
 
         return sorted(name for name in self._ask(listed) or () if name.startswith(prefix))

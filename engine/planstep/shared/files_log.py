@@ -3,6 +3,8 @@
     create   write new/<name>-<16 hex>, synced ─▶ link(2) it to <name>: whole, or not at all ─▶ sync the folder
     sync     the folder: the process that linked a file may have been killed before it synced it
 
+A name of a snapshot or a run may have further folders: they come with their first file, and go with the last one.
+
 An open log holds its folder by a descriptor, and believes an answer only if the path still leads there. Otherwise
 the disk was unmounted, or the folder was replaced. A file in `new` is written once and never again: it may be the
 same file as one in `log`.
@@ -147,6 +149,7 @@ class FileObjects:
     def create(self, name: str, data: bytes) -> bool:
         path = self._path / name
         new = self._path / "new" / f"{name.replace('/', '-')}-{os.urandom(8).hex()}"
+        self._make_folders(name)
         try:
             self._files.create(new, data)
             made = self._files.link(new, path)
@@ -186,13 +189,45 @@ class FileObjects:
                 f"{self._path} could not be synced ({error}); reopen the store once it can be"
             ) from error
 
-    def names(self, prefix: str) -> list[str]:
-        names = sorted(prefix + name for name in self._files.names(self._path / prefix))
+    def names(self, prefix: str, start: str = "") -> list[str]:
+        folder = prefix.removesuffix("/")
+        if folder in self._places:
+            found = self._files.names(self._path / folder)
+        else:
+            found = self._names_below(self._path / folder)
         self._check_there(prefix)
+        return sorted(name for name in (prefix + name for name in found) if name > start)
+
+    def _names_below(self, folder: Path) -> list[str]:
+        """Lists the files of a folder and of those in it; none if there is no such folder."""
+        names = []
+        for name, status in self._files.states(folder):
+            if stat.S_ISDIR(status.st_mode):
+                names += [f"{name}/{below}" for below in self._names_below(folder / name)]
+            else:
+                names.append(name)
         return names
 
     def remove(self, name: str) -> None:
         self._files.remove(self._path / name)
+        if folder := self._own_folder(name):
+            with suppress(OSError):  # it has others
+                os.rmdir(folder, dir_fd=self._fd)
+
+    def _own_folder(self, name: str) -> str:
+        """Returns the folder of a name if it is made with its first file, and goes with its last; else ""."""
+        folder = name.rpartition("/")[0]
+        return "" if folder in self._places else folder
+
+    def _make_folders(self, name: str) -> None:
+        """Creates the folders that a name has, and no open log needs. It syncs them even if others made them."""
+        above = self._path
+        for part in self._own_folder(name).split("/"):
+            if part:
+                self._files.make_folder(above / part)
+                self._place(above / part)
+                self._files.sync_folder(above)
+            above /= part
 
     def tidy(self) -> None:
         """Removes files whose writer was killed. One that writes just now writes another file."""
@@ -217,6 +252,8 @@ class FileObjects:
     def _check_there(self, name: str) -> None:
         """IoError unless the path of a name's folder leads to the one that was opened."""
         folder = name.rpartition("/")[0]
+        if folder not in self._places:
+            folder = ""
         if self._place(self._path / folder) != self._places[folder]:
             raise IoError(
                 f"{self._path / folder} was replaced, or its disk was unmounted: bring it back"

@@ -36,9 +36,9 @@ class MemoryShared:
     def sync(self, name: str) -> None:
         pass
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, start: str = "") -> list[str]:
         with self._lock:
-            return sorted(name for name in self.objects if name.startswith(prefix))
+            return sorted(name for name in self.objects if name.startswith(prefix) and name > start)
 
     def remove(self, name: str) -> None:
         with self._lock:

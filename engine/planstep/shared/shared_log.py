@@ -48,8 +48,8 @@ class Objects(Protocol):
     def sync(self, name: str) -> None:
         """Makes sure that an object stays that `get` returned. LogUnreachable: it may not."""
 
-    def names(self, prefix: str) -> list[str]:
-        """Lists all names that begin with a prefix, in order."""
+    def names(self, prefix: str, start: str = "") -> list[str]:
+        """Lists all names that begin with a prefix, and come after `start`, in order. A prefix ends at a slash."""
 
     def remove(self, name: str) -> None:
         """Removes an object, if there is one."""
