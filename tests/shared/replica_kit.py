@@ -14,7 +14,7 @@ import planstep
 from planstep.errors import IoError
 from planstep.shared.entry import Entry
 from planstep.shared.files_log import FileObjects
-from planstep.shared.objects_log import LOG_TIMEOUT
+from planstep.shared.patient import LOG_TIMEOUT
 from planstep.shared.registry import open_shared_log
 from planstep.shared.shared_log import Position
 

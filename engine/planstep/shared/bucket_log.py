@@ -21,7 +21,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
-from .objects_log import LOG_TIMEOUT, ObjectsLog, open_root
+from .objects_log import ObjectsLog, open_root
+from .patient import LOG_TIMEOUT
 from .shared_log import Root, SharedLog
 
 _CONNECT_MS = 2_000
@@ -29,7 +30,7 @@ _REQUEST_MS = 5_000
 _MEGABYTE = 1_000_000
 _NAMES = r"[A-Za-z0-9._=-]+"
 _URL = re.compile(f"(s3|gs|az)://({_NAMES})((?:/{_NAMES})+)/?", re.IGNORECASE)
-_OWN = ("store", "log/", "floor/", "probe/", "check-")
+_OWN = ("store", "log/", "floor/", "snap/", "pack/", "probe/", "check-")
 """Names that a log's prefix may have before there is a log."""
 _ABSENT = ("NoSuchKey", "BlobNotFound")
 _CODE = re.compile("<Code>([A-Za-z]+)</Code>")

@@ -26,10 +26,11 @@ from urllib.parse import unquote_to_bytes
 
 from ..errors import Corruption, FormatError, IoError, LogUnreachable, NotSupported
 from ..store.files import Files, TooManyOpen, check_parent, open_file, open_folder, typed_errors
-from .objects_log import LOG_TIMEOUT, ObjectsLog, open_root
+from .objects_log import ObjectsLog, open_root
+from .patient import LOG_TIMEOUT
 from .shared_log import Root, SharedLog
 
-_FOLDERS = ("log", "floor", "new")
+_FOLDERS = ("log", "floor", "snap", "pack", "new")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _URL = re.compile("file://([^/]*)(/.*)", re.IGNORECASE | re.DOTALL)
 _BAD_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")

@@ -1,11 +1,12 @@
 """Keeps a shared log in memory: several openers in one process, as machines, for tests and models.
 
-Next: objects_log.py.
+Next: patient.py.
 """
 
 import threading
 
-from .objects_log import LOG_TIMEOUT, ObjectsLog, open_root
+from .objects_log import ObjectsLog, open_root
+from .patient import LOG_TIMEOUT
 from .shared_log import Root
 
 

@@ -4,10 +4,8 @@
     log/<20 digits>      a turn (entry.py)
     floor/<20 digits>    turns below that number may be gone; the highest one counts
 
-    append   create ─ done ───────────▶ decided
-                └ any other answer ─▶ get ─ the same bytes ─▶ decided
-                                       ├ other bytes ─▶ Fenced
-                                       └ nothing ─▶ create again … until the time-out: LogUnreachable
+    append   put (patient.py) ─ the name holds the same bytes ─▶ decided
+                              └ other bytes ─▶ Fenced
 
 No other answer than "done" decides. "It exists" may be said of one's own object, whose answer was lost, or where
 nothing landed. An object that is absent may be on its way still. So the slot's bytes decide.
@@ -19,33 +17,25 @@ Next: root.py.
 """
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from time import monotonic, sleep
-from typing import TypeVar
 
 from ..errors import (
     Corruption,
     Fenced,
     FormatError,
     IoError,
-    LogUnreachable,
-    NoSpace,
     Trimmed,
-    reason,
 )
 from .entry import BEGIN, Entry, read_entry
+from .patient import LOG_TIMEOUT, PAUSE, PatientObjects
 from .root import encode_root, read_root
 from .shared_log import Objects, Position, Root
 
-LOG_TIMEOUT = 60.0
-"""Seconds for which a call to the shared log waits."""
 _STORE, _LOG, _FLOOR = "store", "log/", "floor/"
 _FLOOR_DATA = b"PSF1"
 _NUMBER = re.compile("[0-9]{20}")
-_PAUSE, _PAUSE_MAX, _POLL_MAX = 0.02, 1.0, 0.2
-_T = TypeVar("_T")
+_POLL_MAX = 0.2
 
 
 def slot_name(turn: int) -> str:
@@ -67,21 +57,17 @@ def open_root(objects: Objects, where: str, root: Root | None) -> Root:
 
 
 class ObjectsLog:
-    """A SharedLog. Invariant: `_turn` is the last turn that was read or appended, or where `open` said.
-
-    `_sent` has the names that were sent, and whose content is not known.
-    """
+    """A SharedLog. Invariant: `_turn` is the last turn that was read or appended, or where `open` said."""
 
     def __init__(
-        self, objects: Objects, where: str, timeout: float = LOG_TIMEOUT, pause: float = _PAUSE
+        self, objects: Objects, where: str, timeout: float = LOG_TIMEOUT, pause: float = PAUSE
     ) -> None:
-        """`timeout`, in seconds: how long a call is repeated that fails; `pause`: the first wait, which doubles."""
+        """`timeout`, `pause`: as PatientObjects has them."""
+        self._patient = PatientObjects(objects, where, timeout, pause)
         self._objects = objects
         self._where = where
-        self._timeout = timeout
         self._pause = pause
         self._turn = 0
-        self._sent: set[str] = set()
         self._listed = False
 
     @property
@@ -121,7 +107,7 @@ class ObjectsLog:
             elif entries or self._ends_before(turn):
                 break
         if entries:
-            self._patiently(partial(self._objects.sync, slot_name(entries[-1].turn)))
+            self._patient.sync(slot_name(entries[-1].turn))
             self._turn = entries[-1].turn
         return entries
 
@@ -131,10 +117,10 @@ class ObjectsLog:
         Trimmed; Corruption for a hole.
         """
         if self._listed:
-            above = self._get(slot_name(turn + 1)) is not None
+            above = self._patient.get(slot_name(turn + 1)) is not None
         else:
             above = any(number > turn for number in self._numbers(_LOG))
-        if above and self._get(slot_name(turn)) is not None:
+        if above and self._patient.get(slot_name(turn)) is not None:
             return False
         # Asked after the slot was absent: a floor is written before a slot is removed.
         floor = self.floor()
@@ -148,7 +134,7 @@ class ObjectsLog:
         return True
 
     def _slot(self, turn: int) -> Entry | None:
-        data = self._get(slot_name(turn))
+        data = self._patient.get(slot_name(turn))
         return None if data is None else self._decode(turn, data)
 
     def _decode(self, turn: int, data: bytes) -> Entry:
@@ -158,11 +144,8 @@ class ObjectsLog:
             raise Corruption(f"{where} has the entry of turn {entry.turn}")
         return entry
 
-    def _get(self, name: str) -> bytes | None:
-        return self._patiently(partial(self._objects.get, name))
-
     def _numbers(self, prefix: str) -> list[int]:
-        names = self._patiently(partial(self._objects.names, prefix))
+        names = self._patient.names(prefix)
         ends = (name.removeprefix(prefix) for name in names)
         return [int(end) for end in ends if _NUMBER.fullmatch(end)]
 
@@ -170,7 +153,7 @@ class ObjectsLog:
 
     def append(self, entry: Entry) -> bytes:
         assert entry.turn == self._turn + 1
-        found = self._put(slot_name(entry.turn), entry.data)
+        found = self._patient.put(slot_name(entry.turn), entry.data)
         if found != entry.data:
             raise Fenced(self._decode(entry.turn, found).owner.term)
         self._turn = entry.turn
@@ -184,63 +167,16 @@ class ObjectsLog:
         if entry is not None:
             raise Fenced(entry.owner.term)
 
-    def _put(self, name: str, data: bytes) -> bytes:
-        """Creates an object unless there is one; returns what the name holds for ever. NoSpace: without effect."""
-        found = self._patiently(partial(self._try_put, name, data))
-        if isinstance(found, NoSpace):
-            raise NoSpace(f"{self._where}: {reason(found)}") from found
-        return found
-
-    def _try_put(self, name: str, data: bytes) -> bytes | NoSpace:
-        """Does this once. IoError: what the name holds is not known; NoSpace is returned, for it is an IoError."""
-        doubt = name in self._sent
-        self._sent.add(name)
-        failure = IoError(f"{name} is said to be there, but it is not")
-        try:
-            if self._objects.create(name, data):
-                self._sent.discard(name)
-                return data
-        except NoSpace as error:
-            if not doubt:
-                self._sent.discard(name)
-                return error
-            failure = error
-        except IoError as error:
-            failure = error
-        found = self._objects.get(name)
-        if found is None:
-            raise failure
-        self._objects.sync(name)
-        self._sent.discard(name)
-        return found
-
-    def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Repeats an attempt while it fails. LogUnreachable once the time-out is over."""
-        deadline = monotonic() + self._timeout
-        pause = self._pause
-        while True:
-            try:
-                return attempt()
-            except IoError as error:
-                rest = deadline - monotonic()
-                if rest <= 0:
-                    raise LogUnreachable(
-                        f"the shared log {self._where} was not reached for {self._timeout:g} seconds "
-                        f"({reason(error)}); reopen the store once it can be"
-                    ) from error
-            sleep(min(pause, rest))
-            pause = min(2 * pause, _PAUSE_MAX)
-
     # trimming ------------------------------------------------------------------------------
 
     def floor(self) -> int:
         return max(self._numbers(_FLOOR), default=1)
 
     def trim(self, turn: int) -> None:
-        self._put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)
+        self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)
         for number in self._numbers(_LOG):
             if number < turn and self._may_go(number):
-                self._patiently(partial(self._objects.remove, slot_name(number)))
+                self._patient.remove(slot_name(number))
 
     def _may_go(self, turn: int) -> bool:
         try:

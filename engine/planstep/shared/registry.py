@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import Diverged, NotSupported
 from .bucket_log import SCHEMES, erase_bucket_log, open_bucket_log
 from .files_log import erase_files_log, open_files_log
-from .objects_log import LOG_TIMEOUT
+from .patient import LOG_TIMEOUT
 from .shared_log import Objects, Root, SharedLog
 
 OPENERS: dict[str, Callable[[str, Root | None, float], tuple[SharedLog, Root]]] = {

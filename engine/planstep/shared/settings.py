@@ -9,7 +9,7 @@ Next: check_log.py.
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from .objects_log import LOG_TIMEOUT
+from .patient import LOG_TIMEOUT
 from .registry import scheme_of
 
 _DAY = 86_400
