@@ -30,7 +30,7 @@ from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT
 from .shared_log import Root, SharedLog
 
-_FOLDERS = ("log", "floor", "snap", "pack", "new")
+_FOLDERS = ("log", "floor", "new")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _URL = re.compile("file://([^/]*)(/.*)", re.IGNORECASE | re.DOTALL)
 _BAD_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")
