@@ -376,3 +376,23 @@ def test_a_failing_opening_lets_go_of_folder_and_log(machines: Machines, hooks: 
     with machines.open("a") as db:
         assert rows(db) == {"k": 1}
         assert db.stats()["generation"] == 3
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_each_turn_is_synced_in_the_folder_too_if_asked(
+    machines: Machines, asked: bool | None
+) -> None:
+    with machines.open("a") as db:
+        for n in range(5):
+            write(db, f"k{n}")
+    settings = planstep.Replicate(machines.url, local_sync=asked)
+    with planstep.open(machines.folder("b"), replicate=settings) as db:
+        store: Any = db._runtime.nodes[0].host.store
+        synced = store._log.synced == store.last_turn  # those that were caught up, and the first
+        before = store.counters.syncs
+        for n in range(5):
+            write(db, f"l{n}")
+        assert (store.counters.syncs - before >= 5) is synced is bool(asked)
+        assert (store._log.synced == store.last_turn) is bool(asked)
+    with machines.open("b") as db:
+        assert len(rows(db)) == 10

@@ -116,10 +116,14 @@ class Replication:
 class Connection:
     """A shared log, for a folder that is being opened. Whoever has it closes it, unless it leads a store."""
 
-    def __init__(self, log: SharedLog, root: Root, takeover: bool) -> None:
+    def __init__(
+        self, log: SharedLog, root: Root, takeover: bool, local_sync: bool | None = None
+    ) -> None:
+        """`local_sync` as in Replicate."""
         self.log = log
         self.root = root
         self._takeover = takeover
+        self._sync = log.local_sync if local_sync is None else local_sync
 
     def lead(self, store: DiskStore) -> None:
         """Makes the store's folder equal to the shared log, and begins a term. OwnedElsewhere, Fenced, Diverged,
@@ -146,7 +150,7 @@ class Connection:
             except Fenced:
                 continue
             store.clean = opened is None or opened.closed
-            store.lead(Replication(self.log, ownership, begun))
+            store.lead(Replication(self.log, ownership, begun), self._sync)
             return
         assert opened is not None  # the log was not empty
         busy = OwnedElsewhere(opened.owner)
@@ -183,4 +187,4 @@ def connect(
     except BaseException:
         log.close()
         raise
-    return Connection(log, root, takeover)
+    return Connection(log, root, takeover, settings.local_sync)

@@ -74,6 +74,10 @@ class ObjectsLog:
     def objects(self) -> Objects:
         return self._objects
 
+    @property
+    def local_sync(self) -> bool:
+        return False
+
     def open(self, at: Position) -> None:
         self._turn, self._listed = at.turn, False
 
@@ -172,7 +176,7 @@ class ObjectsLog:
     def floor(self) -> int:
         return max(self._numbers(_FLOOR), default=1)
 
-    def trim(self, turn: int) -> None:
+    def trim(self, turn: int, mark: bytes = b"") -> None:
         self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)
         for number in self._numbers(_LOG):
             if number < turn and self._may_go(number):

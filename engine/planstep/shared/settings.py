@@ -30,6 +30,7 @@ class Replicate:
     """How long a call to the shared log waits while it is unreachable; then the engine stops."""
     linger: float | None = None
     local_sync: bool | None = None
+    """Whether the folder syncs each turn too; None: as the log needs it, which is not in an object store."""
     keep: int = 2
     snapshot_bytes: int = 64 << 20
     beat: float = 0.0

@@ -68,6 +68,10 @@ class SharedLog(Protocol):
     def objects(self) -> Objects | None:
         """The object store that the log is in, which has room for snapshots beside it; None: it is in none."""
 
+    @property
+    def local_sync(self) -> bool:
+        """Tells whether the owner's folder syncs each turn too, since the log may hold it in memory only."""
+
     def open(self, at: Position) -> None:
         """Tells where reading goes on: behind turn `at.turn`."""
 
@@ -96,9 +100,10 @@ class SharedLog(Protocol):
     def floor(self) -> int:
         """Returns the lowest turn that is not trimmed, 1 at first. It never falls. LogUnreachable."""
 
-    def trim(self, turn: int) -> None:
+    def trim(self, turn: int, mark: bytes = b"") -> None:
         """Removes the turns below `turn`; a whole snapshot of that turn or a later one is there.
 
+        `mark`: that of the entry before, as the owner's row of turn `turn` has it (owner.OwnerRow).
         It may be repeated, and cut short anywhere. BEGINs stay, and so does what cannot be read. LogUnreachable,
         NoSpace.
         """

@@ -64,7 +64,7 @@ class Checkpointer:
         self._folder = folder
         self._store_id = store_id
         self._counters = counters
-        self._sync = sync  # sync each turn: durability "full"
+        self.syncs = sync  # sync each turn: durability "full"
         self.failing: Exception | None = None  # the last checkpoint's error
         self._stopped = False
         self._running = threading.Lock()  # taken before the other locks
@@ -127,7 +127,7 @@ class Checkpointer:
         try:
             if self._table.damaged is None:
                 self._check_table()
-            if not self._sync:
+            if not self.syncs:
                 self.sync_log(self._frozen_at[0])
             written = self._commit_frozen(frozen, rest)
         except Exception as error:

@@ -361,8 +361,14 @@ class DiskStore:
 
     # replicated -----------------------------------------------------------------------------
 
-    def lead(self, shared: SharedTurns) -> None:
-        """Appends each turn to the shared log first, from now on; releases it when the store is closed."""
+    def lead(self, shared: SharedTurns, sync: bool) -> None:
+        """Appends each turn to the shared log first, from now on; releases it when the store is closed.
+
+        With `sync`, turns are synced here too. Until now none was: catching up would take long.
+        """
+        if sync:
+            self._checkpointer.sync_log(self._log.turn)
+            self._sync = self._log.syncs = self._checkpointer.syncs = True
         self._shared = shared
         self._log.ship = shared.append
 

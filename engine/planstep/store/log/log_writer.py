@@ -83,7 +83,7 @@ class LogEnd:
         self._folder = folder
         self._files: Files = folder.files
         self._store_id = store_id
-        self._sync = sync
+        self.syncs = sync  # each turn
         self._counters = counters
         self._moved = moved
         self._show = show
@@ -209,7 +209,7 @@ class LogEnd:
         # Builds Extent(…) without the call: each turn has one.
         extent = tuple.__new__(Extent, (self.address, self.segment, payload_at, turn.payload_bytes))
         number = self.turn + 1
-        synced = number if self._sync else self.synced
+        synced = number if self.syncs else self.synced
         if self.ship is not None:
             self.sending = True
             try:
@@ -223,7 +223,7 @@ class LogEnd:
         offset, address = position + size, self.address + turn.payload_bytes
         began = perf_counter()
         try:
-            self._files.write(self.fd, buffers, position, self._sync)
+            self._files.write(self.fd, buffers, position, self.syncs)
         except BaseException as error:
             if not self.sending:
                 self.go_on_elsewhere(error)
@@ -231,7 +231,7 @@ class LogEnd:
         # No call in here, so an interrupt comes before all of it or after.
         self.turn, self.synced, self.address = number, synced, address
         self.offset, self.crc, self.sending = offset, crc, False
-        self._counters.syncs += self._sync
+        self._counters.syncs += self.syncs
         self._counters.turns += 1
         self._counters.log_bytes += size
         self._counters.payload_bytes += turn.payload_bytes
@@ -250,7 +250,7 @@ class LogEnd:
     def _go_on_in(self, create: Callable[[], tuple[str, int, int, bool]]) -> None:
         refused = False
         try:
-            if not self._sync:
+            if not self.syncs:
                 self.sync()
             self.number += 1
             try:
