@@ -149,6 +149,7 @@ ROWS = (
     Row("model", "interleavings of a small world, breadth first", "100,000 states"),
     Row("liveness", "a host is dead for ever: what does not need it ends", "1,000 seeds"),
     Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
+    Row("shared-kill9", "owners of one shared log, killed and frozen", "1,000 strikes"),
     Row("killpoints", "a kill before each file operation", "300 points"),
     Row("powerloss", "power loss: any subset of unsynced sectors", "20,000 images"),
     Row("ioerr", "the n-th operation fails, once and for ever", "400 runs"),

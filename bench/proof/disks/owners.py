@@ -1,0 +1,182 @@
+"""Runs owners of one shared log: machines that take a store over from one another, and write as long as they can.
+
+    own     open with takeover=True ─▶ 2 threads commit ─▶ Fenced ─▶ a pause ─▶ open again, for ever
+            it says of each transaction, in this order: sent, with its id ─▶ acknowledged | refused | in doubt
+    look    the same store on a machine: everything that is there, and the outcomes of what was sent
+
+A transaction's label is its record in the topic, and its row in the table; each is written once. So a reader sees
+which transactions count, whether whole, and how often.
+
+Next: ../rows/shared_kill9.py.
+"""
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from ....api import open_engine
+from ....api.engine import Engine
+from ....errors import EngineClosed, Fenced, OwnedElsewhere, Undetermined
+from ....runtime import open_stores, replication
+from ....shared.entry import BEGIN, Entry
+from ....shared.files_log import LinkedFiles
+from ....shared.objects_log import ObjectsLog, slot_name
+from ....store.verify import verify
+from ..patching import exchange
+from .forked import Say, keep_busy, small_steps
+
+WARM = open_stores.__name__, replication.__name__
+"""They are imported once, before the first fork."""
+THREADS = 2
+LOG, ROWS, COUNT = "log", "rows", "count"
+_PAUSE_SECONDS = 0.06
+"""How long a fenced owner waits on average, until it takes the store over again."""
+_LATE_SECONDS = 0.05
+_READ, _READ_BYTES = 1 << 30, 1 << 30
+
+
+class Machine(NamedTuple):
+    """A machine: a folder of its own, and the URL of the shared log. `plant`: a bug, by its name in PLANTS."""
+
+    folder: Path
+    url: str
+    plant: str = ""
+
+    def open(self) -> Engine:
+        return open_engine.open(self.folder, replicate=self.url, takeover=True)
+
+
+def prepare(machine: Machine, say: Say, listen: int) -> None:
+    """Makes the log, the topic and the table."""
+    with machine.open() as db:
+        db.create_topic(LOG, partitions=THREADS, format="utf8")
+        db.create_table(ROWS)
+
+
+def own(machine: Machine, name: str, say: Say, listen: int) -> None:
+    """Owns the store again and again, until it is killed. `name` is that of this life of the machine."""
+    small_steps()
+    PLANTS[machine.plant]()
+    pauses = random.Random()
+    for opening in itertools.count():
+        began = time.monotonic()
+        with suppress(Fenced, OwnedElsewhere), machine.open() as db:
+            seconds = time.monotonic() - began
+            say(f"o {db.stats()['generation']} {seconds:.4f}")
+            _own_once(db, f"{name}.{opening}", say)
+        time.sleep(pauses.expovariate(1 / _PAUSE_SECONDS))
+
+
+def _own_once(db: Engine, name: str, say: Say) -> None:
+    """Writes until the store is taken over. Fenced."""
+    keep_busy(db)
+    failed: list[BaseException] = []
+
+    def write(thread: int) -> None:
+        try:
+            for n in itertools.count():
+                _commit(db, thread, f"{name}.{thread}.{n}", say)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(THREADS)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for error in failed:
+        if not isinstance(error, (EngineClosed, Undetermined)):
+            raise error
+
+
+def _commit(db: Engine, partition: int, label: str, say: Say) -> None:
+    tx = db.transaction()
+    tx.write(LOG, label, partition=partition)
+    tx.put(ROWS, label, 1)
+    tx.add(ROWS, COUNT, 1)
+    say(f"s {label} {tx.id}")
+    try:
+        tx.commit()
+    except Undetermined:
+        raise
+    except EngineClosed:
+        say(f"r {label}")
+        raise
+    say(f"a {label}")
+
+
+# what there is ---------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """Everything of the store as one machine has it. `problems`: those of its folder."""
+
+    logs: list[list[str]]
+    rows: dict[str, int]
+    outcomes: dict[str, str]
+    problems: list[str]
+
+
+def look(machine: Machine, ids: list[str], say: Say, listen: int) -> None:
+    """Takes the store over, says a Found with the outcomes of some ids, and closes it."""
+    with machine.open() as db:
+        logs = [
+            db.topic(LOG).read(0, partition, max_records=_READ, max_bytes=_READ_BYTES).values
+            for partition in range(THREADS)
+        ]
+        rows: dict[Any, Any] = dict(db.table(ROWS).scan())
+        outcomes = {tx: db.outcome(tx).state for tx in ids}
+    problems = [str(problem) for problem in verify(machine.folder / "host-0")]
+    say(Found(logs, rows, outcomes, problems))
+
+
+# planted bugs ----------------------------------------------------------------------------------
+
+
+def _early() -> None:
+    """Plants the bug: a turn is acknowledged a moment before it is put; what comes too late is dropped."""
+    really = ObjectsLog.append
+    waiting: SimpleQueue[tuple[float, Any, Entry]] = SimpleQueue()
+    late: list[Any] = []  # logs that somebody else has gone on with
+
+    def append(log: Any, entry: Entry) -> bytes:
+        if entry.kind == BEGIN:
+            return really(log, entry)
+        log._turn = entry.turn  # noqa: SLF001
+        waiting.put((time.monotonic() + _LATE_SECONDS, log, entry))
+        return b""
+
+    def put_late() -> None:
+        while True:
+            due, log, entry = waiting.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            if log not in late:
+                found = log._put(slot_name(entry.turn), entry.data)  # noqa: SLF001
+                if found != entry.data:
+                    late.append(log)
+
+    exchange(ObjectsLog, "append", append)
+    threading.Thread(target=put_late, daemon=True).start()
+
+
+def _overwriting() -> None:
+    """Plants the bug: a put replaces what is there."""
+
+    def link(files: LinkedFiles, source: Path, target: Path) -> bool:
+        source.replace(target)
+        return True
+
+    exchange(LinkedFiles, "link", link)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    "": lambda: None,
+    "early": _early,
+    "overwriting": _overwriting,
+}

@@ -1,0 +1,303 @@
+"""Row `shared-kill9`: owners of one shared log take it over from one another, are killed, freeze and come back.
+
+    3 to 5 processes, a folder each ─▶ file:// ─▶ one of them writes, until it is fenced
+        SIGKILL ─▶ it starts again, in its folder, in an older copy of it, or in an empty one
+        SIGSTOP ─▶ others take over ─▶ SIGCONT: it wakes amid a commit, an opening, a put
+    afterwards a machine with an empty folder opens the URL:
+        each acknowledged transaction is there once, what was refused is not, `outcome` tells of the rest;
+        all folders get the same content, and are whole
+
+Which strike comes next follows from the seed; the moment at which it hits does not.
+
+The controls acknowledge before the put, and put over what is there.
+
+Left out: the loss of power (a log's tests look at its syncs), and other logs than files, which check-log races.
+
+Next: ../disks/owners.py.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ....errors import PlanstepError
+from ..disks.forked import Child, Silent
+from ..disks.owners import COUNT, Found, Machine, look, own, prepare
+from ..parallel import gather
+from .registry import RowOptions, RowResult
+
+STRIKES = 1_000
+ACKNOWLEDGED, TERMS = 2, 0.1
+"""What is to be reached at least, a strike."""
+_CONTROL_STRIKES = 60
+_LOST, _DIVERGED, _TERM = "acknowledged lost", "does not follow the turns before it", "of term"
+_SHOWN = 3
+
+
+class Work(NamedTuple):
+    owners: int
+    folder: Path
+    strikes: int
+    seed: int
+    plant: str = ""
+
+    @property
+    def url(self) -> str:
+        return (self.folder / "log").as_uri()
+
+    def __str__(self) -> str:
+        return f"{self.owners} owners"
+
+
+GROUPS = ((3, True), (4, False), (5, False), (3, False))
+"""(owners, on a disk): one in memory is struck in its turns more often, one on a disk in its puts."""
+
+
+def run(options: RowOptions) -> RowResult:
+    strikes = options.of(STRIKES, least=len(GROUPS))
+    works = []
+    for number, (owners, disk) in enumerate(GROUPS):
+        folder = (options.folder if disk else options.memory) / f"shared-kill9-{number}"
+        share = strikes // len(GROUPS) + (number < strikes % len(GROUPS))
+        if share:
+            works.append(Work(owners, folder, share, options.seed * 100 + number))
+    result = gather(options, strike_again, works)
+    acknowledged, terms = result.events, result.figures["terms"]
+    result.figures["acknowledged"] = acknowledged
+    if options.runs is None:
+        result.reaches(
+            [
+                ("strikes", result.runs, strikes),
+                ("acknowledged transactions", acknowledged, ACKNOWLEDGED * strikes),
+                ("terms", terms, int(TERMS * strikes)),
+            ]
+        )
+    return result
+
+
+def control(options: RowOptions) -> RowResult:
+    """Plants an acknowledgement before the put, and a put over what is there; both must be noticed."""
+    result = RowResult(seeds=(options.seed, options.seed))
+    for plant, words in (("early", (_LOST,)), ("overwriting", (_LOST, _DIVERGED, _TERM))):
+        folder = options.memory / f"shared-kill9-{plant}"
+        work = Work(3, folder, options.runs or _CONTROL_STRIKES, options.seed, plant)
+        one = strike_again(work).planted(*words)
+        if not one.violations:
+            return one
+        result.add(one)
+    return result
+
+
+def strike_again(work: Work) -> RowResult:
+    """Lets owners of one log write, strikes them so many times, and looks at what is there."""
+    work.folder.mkdir(parents=True)
+    striker = Striker(work)
+    try:
+        striker.start()
+        for _ in range(work.strikes):
+            striker.strike()
+            if striker.result.violations:
+                break  # later strikes would report the same
+        striker.end()
+        striker.judge()
+    except Silent:
+        striker.wrong("a child has said nothing for a minute")
+    except (OSError, PlanstepError) as error:
+        striker.wrong(f"the check: {error!r}")
+    finally:
+        striker.end()
+        shutil.rmtree(work.folder, ignore_errors=True)
+    return striker.result
+
+
+class Striker:
+    """The owners of one log. Invariant: `sent` has every transaction that an owner has sent, with its id."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.result = RowResult(figures={"terms": 0})
+        self._draw = random.Random(f"{work.seed}/strikes")
+        self._children: dict[int, Child] = {}
+        self._frozen: dict[int, float] = {}
+        self._lives = 0
+        self._terms: set[int] = set()
+        self.sent: dict[str, str] = {}
+        self.acknowledged: set[str] = set()
+        self.refused: set[str] = set()
+
+    def wrong(self, text: str) -> None:
+        self.result.violations.append(f"{self.work}, strike {self.result.runs}: {text}")
+
+    def start(self) -> None:
+        child = Child(partial(prepare, Machine(self.work.folder / "first", self.work.url)))
+        for line in child.wait():
+            self._take_line(line)
+        for number in range(self.work.owners):
+            self._start(number)
+            self._listen(0.05)
+
+    def _machine(self, number: int) -> Machine:
+        work = self.work
+        return Machine(work.folder / f"machine-{number}", work.url, work.plant)
+
+    def _start(self, number: int) -> None:
+        self._lives += 1
+        body = partial(own, self._machine(number), f"{number}.{self._lives}")
+        self._children[number] = Child(body)
+
+    # what the owners say -------------------------------------------------------------------
+
+    def _listen(self, seconds: float) -> None:
+        """Takes what all owners say for a while, and wakes those whose time has come."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            for number, child in self._children.items():
+                for line in child.lines(now + 0.002):
+                    self._take_line(line)
+                if self._frozen.get(number, until) <= now:
+                    self._wake(number)
+            time.sleep(0.001)
+
+    def _take_line(self, line: str) -> None:
+        kind, _, rest = line.partition(" ")
+        if kind == "s":
+            label, tx = rest.split()
+            self.sent[label] = tx
+        elif kind == "a":
+            self.acknowledged.add(rest)
+            self.result.events += 1
+        elif kind == "r":
+            self.refused.add(rest)
+        elif kind == "o":
+            term, seconds = rest.split()
+            if int(term) in self._terms:
+                self.wrong(f"term {term} has two owners")
+            self._terms.add(int(term))
+            self.result.add(RowResult(most={"opening_seconds_max": float(seconds)}))
+            self.result.figures["terms"] += 1
+        else:
+            self.wrong(rest)
+
+    # strikes -------------------------------------------------------------------------------
+
+    def strike(self) -> None:
+        draw, faults = self._draw, self.result.faults
+        self._listen(draw.uniform(0.005, 0.12))
+        number = draw.randrange(self.work.owners)
+        if draw.random() < 0.5:
+            faults["kill of a frozen owner"] += number in self._frozen
+            self._kill(number)
+            faults["kill"] += 1
+            self._lose(number)
+            self._start(number)
+        else:
+            os.kill(self._children[number].pid, signal.SIGSTOP)
+            self._frozen[number] = time.monotonic() + draw.choice([0.02, 0.2, 0.8]) * draw.random()
+            faults["freeze"] += 1
+        self.result.runs += 1
+
+    def _kill(self, number: int) -> None:
+        child = self._children[number]
+        self._frozen.pop(number, None)
+        for line in child.kill():
+            self._take_line(line)
+        if child.code != -signal.SIGKILL:
+            self.wrong(f"an owner ended with exit code {child.code} before it was killed")
+
+    def _wake(self, number: int) -> None:
+        self._frozen.pop(number, None)
+        os.kill(self._children[number].pid, signal.SIGCONT)
+
+    def _lose(self, number: int) -> None:
+        """Takes a dead machine's folder away now and then, or puts an older copy in its place."""
+        folder = self._machine(number).folder
+        older = folder.with_suffix(".older")
+        what = self._draw.choice(["emptied", "older", "kept", "", "", ""])
+        if not folder.exists() or not what or (what == "older" and not older.exists()):
+            return
+        if what == "kept":
+            shutil.rmtree(older, ignore_errors=True)
+            shutil.copytree(folder, older)
+            return
+        shutil.rmtree(folder)
+        self.result.faults[f"folder {what}"] += 1
+        if what == "older":
+            older.rename(folder)
+
+    def end(self) -> None:
+        """Wakes all owners, takes what they say for a moment, and kills them."""
+        for number in list(self._frozen):
+            self._wake(number)
+        if not self.result.violations:
+            self._listen(0.2)
+        for child in self._children.values():
+            for line in child.kill():
+                self._take_line(line)
+        self._children = {}
+
+    # judging -------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Opens the log in an empty folder, then in all others, and compares what is there with what was said."""
+        fresh = Machine(self.work.folder / "fresh", self.work.url)
+        open_ended = self.sent.keys() - self.acknowledged - self.refused
+        sample = sorted(self.acknowledged)[-1000:] + sorted(self.refused)[-1000:]
+        asked = {self.sent[label]: label for label in [*open_ended, *sample]}
+        self.result.faults["commit without an answer"] += len(open_ended)
+        found = self._look(fresh, list(asked))
+        if found is None:
+            return
+        records = [label for log in found.logs for label in log]
+        there = set(records)
+        self._says(self.acknowledged - there, _LOST)
+        self._says(self.refused & there, "refused, and there")
+        self._says(there - self.sent.keys(), "there, and never sent")
+        self._says({label for label, n in Counter(records).items() if n > 1}, "there twice")
+        self._says(there ^ (found.rows.keys() - {COUNT}), "there in part")
+        if found.rows.get(COUNT, 0) != len(there):
+            self.wrong(f"{len(there)} transactions were counted {found.rows.get(COUNT)} times")
+        told = {asked[tx] for tx, state in found.outcomes.items() if state == "committed"}
+        self._says(told ^ (there & set(asked.values())), "of another outcome than its records")
+        for log in found.logs:
+            self._judge_order(log)
+        for number in range(self.work.owners):
+            self._compare(number, found)
+
+    def _says(self, labels: set[str], what: str) -> None:
+        if labels:
+            self.wrong(f"{len(labels)} {what}: {', '.join(sorted(labels)[:_SHOWN])}")
+
+    def _judge_order(self, log: list[str]) -> None:
+        """Checks that each thread's records are in its order, without a gap."""
+        last: dict[str, int] = {}
+        for label in log:
+            writer, _, n = label.rpartition(".")
+            if int(n) != last.get(writer, -1) + 1:
+                self.wrong(f"{label} is behind number {last.get(writer, -1)} of its writer")
+                return
+            last[writer] = int(n)
+
+    def _compare(self, number: int, fresh: Found) -> None:
+        """Checks that a machine's folder catches up to what the fresh one has."""
+        found = self._look(self._machine(number)._replace(plant=""), [])
+        if found is not None and found[:2] != fresh[:2]:
+            self.wrong(f"machine {number} has another content than a fresh one")
+
+    def _look(self, machine: Machine, ids: list[str]) -> Found | None:
+        child = Child(partial(look, machine, ids))
+        try:
+            found, *_ = [*child.lines(), ""]
+        finally:
+            child.kill()
+        if not isinstance(found, Found):
+            self.wrong(f"{machine.folder.name} does not open: {found}")
+            return None
+        for problem in found.problems:
+            self.wrong(f"{machine.folder.name}: {problem}")
+        return found
