@@ -172,7 +172,7 @@ def test_the_list_has_every_row() -> None:
 
 def test_every_row_has_a_run_and_a_control() -> None:
     for one in ROWS:
-        module = __import__(f"planstep.bench.proof.rows.{one.name}", fromlist=["run"])
+        module = one.module()
         assert callable(module.run) and callable(module.control)
 
 

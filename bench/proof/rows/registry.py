@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 SHARE, LONGER = 20, 10
@@ -136,9 +137,12 @@ class Row:
 
     def run(self, options: RowOptions) -> RowResult:
         """Runs the row, or its control if `options` are negative."""
-        module = import_module(f"{__package__}.{self.name.replace('-', '_')}")
+        module: Any = self.module()
         result: RowResult = (module.control if options.negative else module.run)(options)
         return result
+
+    def module(self) -> ModuleType:
+        return import_module(f"{__package__}.{self.name.replace('-', '_')}")
 
 
 ROWS = (
