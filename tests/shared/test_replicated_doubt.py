@@ -258,6 +258,22 @@ def test_31_ctrl_c_during_a_put(machines: Machines, hooks: Hooks) -> None:
         assert rows(db) == {"k": 2}
 
 
+def test_ctrl_c_while_the_log_is_told_of_the_close(machines: Machines, hooks: Hooks) -> None:
+    db = begun(machines)
+    adding(db).commit()
+
+    def strike(_: Entry) -> None:
+        hooks.before = nothing
+        signal.raise_signal(signal.SIGINT)
+
+    hooks.before = strike
+    with pytest.raises(KeyboardInterrupt):
+        db.close()
+    assert db.closed
+    with machines.open("a") as db:
+        assert rows(db) == {"k": 1}
+
+
 # the line ---------------------------------------------------------------------------------------
 
 

@@ -381,6 +381,9 @@ class DiskStore:
             self.commit(turn)
         except PlanstepError as error:
             left_open(self.folder, error)
+            cause = error.__cause__
+            if cause is not None and not isinstance(cause, Exception):  # Ctrl-C amid the append
+                raise cause from None
 
     # background work ------------------------------------------------------------------------
 
