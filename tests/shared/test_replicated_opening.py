@@ -19,6 +19,7 @@ from planstep.runtime.replication import ReplicatedFolder
 from planstep.shared.entry import BEGIN
 from planstep.shared.owner import Ownership
 from planstep.shared.registry import open_shared_log
+from planstep.shared.shared_log import Root
 from planstep.store import DiskStore
 from planstep.store.files import Files
 from planstep.store.meta import FORMAT, REPLICATED, load_meta
@@ -255,6 +256,15 @@ def test_the_mode_is_that_of_the_log(machines: Machines) -> None:
             machines.open(name, mode="deterministic")
         with pytest.raises(planstep.WrongMode, match="kafka"):
             machines.open(name, pulsar=planstep.PulsarSettings())
+
+
+def test_a_mode_that_this_version_does_not_know_ends_no_term(machines: Machines) -> None:
+    log, _ = open_shared_log(machines.url, Root(b"a newer version.", "quantum", 1))
+    log.close()
+    with pytest.raises(planstep.FormatError, match=r"mode 'quantum'.* use a newer"):
+        machines.take_over("a")
+    assert machines.entries() == []
+    assert not (machines.folder("a") / "host-0").exists()
 
 
 def test_a_path_is_one_engine_of_one_log(machines: Machines) -> None:

@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import Corruption, Fenced, OwnedElsewhere, WrongMode
+from ..errors import Corruption, Fenced, FormatError, OwnedElsewhere, WrongMode
+from ..host.modes import MODES
 from ..proto.stored import Stored
 from ..shared.entry import Entry, Owner
 from ..shared.owner import OwnerRow, Ownership
@@ -182,6 +183,11 @@ def connect(
     try:
         if meta is not None:
             check_shared(folder, meta, root.store_id)
+        if root.mode not in MODES:
+            raise FormatError(
+                f"the store of this shared log has mode {root.mode!r}, which this version does not know: "
+                "use a newer one"
+            )
         if mode not in (None, root.mode):
             raise WrongMode("mode", root.mode, mode)
     except BaseException:
