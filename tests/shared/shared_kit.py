@@ -75,6 +75,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self.shared = MemoryShared()
+        self.open()
 
     def open(self, timeout: float = 0.0) -> ObjectsLog:
         return self.shared.open_as("a test", ROOT, timeout)[0]

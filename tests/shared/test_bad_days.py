@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from kit import background, in_threads
 from shared_kit import (
+    ROOT,
     Backing,
     BadDay,
     FaultyObjects,
@@ -24,9 +25,9 @@ from shared_kit import (
     turn_behind,
 )
 
-from planstep.errors import Fenced, LogUnreachable, NoSpace
+from planstep.errors import Fenced, IoError, LogUnreachable, NoSpace
 from planstep.shared.entry import BEGIN, Entry, Owner
-from planstep.shared.objects_log import Objects, ObjectsLog
+from planstep.shared.objects_log import Objects, ObjectsLog, open_root
 
 
 def open_faulty(backing: Backing, day: BadDay, timeout: float = 0.0) -> ObjectsLog:
@@ -141,6 +142,22 @@ def test_a_turn_gets_through_one_trouble(backing: Backing, kind: str) -> None:
     log.open(at(entries[0]))
     log.append(entries[1])
     assert read_all(backing.open()) == entries
+
+
+def test_a_root_whose_answer_was_lost_is_there(backing: Backing) -> None:
+    backing.remove("store")
+    objects = FaultyObjects(backing.objects(), OneTrouble("lost"))
+    assert open_root(objects, "a log", ROOT) == ROOT
+
+
+@pytest.mark.parametrize("kind", ["refused", "exists", "full"])
+def test_a_root_that_could_not_be_written_is_no_log(backing: Backing, kind: str) -> None:
+    backing.remove("store")
+    objects = FaultyObjects(backing.objects(), OneTrouble(kind))
+    with pytest.raises(IoError) as refused:
+        open_root(objects, "a log", ROOT)
+    assert isinstance(refused.value, NoSpace) == (kind == "full")
+    assert open_root(objects, "a log", ROOT) == ROOT
 
 
 @pytest.mark.parametrize("kind", ["late", "late exists"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit import background, in_threads
 from shared_kit import (
+    ROOT,
     STORE,
     Backing,
     at,
@@ -19,9 +20,11 @@ from shared_kit import (
     turn_behind,
 )
 
-from planstep.errors import Corruption, Fenced, Trimmed
+from planstep.errors import Corruption, Fenced, FormatError, Trimmed
 from planstep.shared.entry import Entry, Owner
+from planstep.shared.objects_log import open_root
 from planstep.shared.owner import OwnerRow, Ownership
+from planstep.shared.root import encode_root
 from planstep.shared.shared_log import Position
 
 SECOND = Owner(2, nonce("second"))
@@ -225,6 +228,20 @@ def test_names_of_others_are_passed_by(backing: Backing) -> None:
     log = backing.open()
     assert read_all(log) == entries
     assert log.floor() == 1
+
+
+# the root --------------------------------------------------------------------------------------
+
+
+def test_a_root_that_is_gone_is_not_replaced(backing: Backing) -> None:
+    filled(backing, 1)
+    backing.remove("store")
+    for root in (ROOT._replace(store_id=bytes(16)), None):
+        with pytest.raises((Corruption, FormatError), match=r"is missing|is no shared log"):
+            open_root(backing.objects(), "a log", root)
+    assert backing.objects().get("store") is None
+    backing.write("store", encode_root(ROOT))
+    assert open_root(backing.objects(), "a log", None) == ROOT
 
 
 # trimming --------------------------------------------------------------------------------------

@@ -48,12 +48,24 @@ def open_root(objects: Objects, where: str, root: Root | None) -> Root:
     if data is None:
         if root is None:
             raise FormatError(f"{where} is no shared log")
-        objects.create(_STORE, encode_root(root))
-        data = objects.get(_STORE)
-        if data is None:
-            raise IoError(f"{where} did not keep what was written to it")
+        data = _make_root(objects, where, encode_root(root))
     objects.sync(_STORE)
     return read_root(data, f"{where}/{_STORE}")
+
+
+def _make_root(objects: Objects, where: str, root: bytes) -> bytes:
+    """Writes the root unless another machine did meanwhile; returns what is there. Corruption: it was lost."""
+    if objects.names(_LOG) and objects.get(_STORE) is None:
+        raise Corruption(f"{where}/{_STORE} is missing, though there are turns: bring it back")
+    failure = IoError(f"{where} did not keep what was written to it")
+    try:
+        objects.create(_STORE, root)
+    except IoError as error:  # it may be there all the same
+        failure = error
+    data = objects.get(_STORE)
+    if data is None:
+        raise failure
+    return data
 
 
 class ObjectsLog:
