@@ -32,6 +32,13 @@ class Machines:
     def open(self, name: str, **settings: Any) -> planstep.Engine:
         return planstep.open(self.folder(name), replicate=self.url, **settings)
 
+    def replicate(self, **settings: Any) -> planstep.Replicate:
+        return planstep.Replicate(self.url, **settings)
+
+    def open_local(self, name: str, **settings: Any) -> planstep.Engine:
+        """Opens it for reads that do not ask the log."""
+        return planstep.open(self.folder(name), replicate=self.replicate(reads="local"), **settings)
+
     def take_over(self, name: str, **settings: Any) -> planstep.Engine:
         return self.open(name, takeover=True, **settings)
 
@@ -65,6 +72,7 @@ class Hooks:
     def __init__(self) -> None:
         self.before: Callable[[Entry], object] = nothing
         self.after: Callable[[Entry], object] = nothing
+        self.barrier: Callable[[], object] = lambda: None
         self.timeout = LOG_TIMEOUT
 
 
@@ -80,6 +88,10 @@ class HookedLog:
         mark: bytes = self._log.append(entry)
         self._hooks.after(entry)
         return mark
+
+    def barrier(self) -> None:
+        self._hooks.barrier()
+        self._log.barrier()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)

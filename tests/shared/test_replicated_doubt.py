@@ -30,7 +30,7 @@ line = replica_kit.line
 
 
 def begun(machines: Machines, name: str = "a") -> planstep.Engine:
-    db = machines.open(name)
+    db = machines.open_local(name)
     db.create_table("t")
     return db
 

@@ -73,7 +73,12 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self.may_wait = runtime.hosts > 1 or runtime.async_clients or runtime.hooks.reads_may_wait
+        self.may_wait = (
+            runtime.hosts > 1
+            or runtime.async_clients
+            or runtime.hooks.reads_may_wait
+            or runtime.fresh is not None
+        )
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None

@@ -183,6 +183,8 @@ class AsyncTransaction(AsyncHandle[Inner]):
 
     async def _ended(self, parts: Any, timeout: float | None) -> Commit:
         life = self.sync.life
+        if parts is None and self.bridge.runtime.fresh is not None:
+            await self.bridge.call(life.confirm)
         if parts is not None:
             try:
                 life.result = await self._send(parts, timeout)

@@ -146,6 +146,7 @@ class Context:
         self.drop()
         snap = self.runtime.snapshot()
         try:
+            self.runtime.confirm()
             yield Reading(self.runtime, snap)
         finally:
             snap.close()

@@ -38,6 +38,7 @@ class Pinned:
         self._context = context
         self._present = present
         self._reading: Reading | None = Reading(context.runtime, context.runtime.snapshot())
+        self._confirmed = context.runtime.fresh is None
         self.step: int = self._reading.snap.step
 
     @property
@@ -45,10 +46,15 @@ class Pinned:
         return self._reading is None
 
     def reading(self) -> Reading:
-        """Returns the open reading; TransactionClosed when it was closed."""
+        """Returns the open reading; TransactionClosed when it was closed. The first call confirms it, where the
+        store is replicated: Runtime.confirm.
+        """
         self._context.check()
         if self._reading is None:
             raise TransactionClosed("the snapshot was closed; open another with db.snapshot()")
+        if not self._confirmed:
+            self._context.runtime.confirm()
+            self._confirmed = True
         return self._reading
 
     def topic(self, name: str) -> "TopicInfo":

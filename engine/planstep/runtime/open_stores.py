@@ -108,7 +108,11 @@ def _open_replicated(
     shared = connect(settings, folder, meta, options.mode, options.takeover)
     try:
         options = replace(options, mode=shared.root.mode, hosts=1, durability="os")
-        return _open_stores(path, options, opened, shared)
+        runtime = _open_stores(path, options, opened, shared)
+        if settings.reads == "confirmed":
+            store: Any = runtime.nodes[0].host.store
+            runtime.fresh = store.confirm
+        return runtime
     except BaseException:
         shared.log.close()
         raise

@@ -16,9 +16,18 @@ Next: ../shared/owner.py.
 import os
 import time
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
-from ..errors import Corruption, Fenced, FormatError, OwnedElsewhere, WrongMode
+from ..errors import (
+    Corruption,
+    EngineClosed,
+    Fenced,
+    FormatError,
+    LogUnreachable,
+    OwnedElsewhere,
+    WrongMode,
+)
 from ..host.modes import MODES
 from ..proto.stored import Stored
 from ..shared.entry import Entry, Owner
@@ -32,7 +41,9 @@ from ..store.log.records import decode_pairs
 from ..store.meta import Meta, check_shared
 from ..store.replicated import OPENED_KEY, OWNER_KEY
 from ..store.turn import decode_changes, encode_changes
+from .deferred_signals import Uninterrupted
 
+_LOOK_SECONDS = 0.005
 _TRIES = 100
 """How often an owner that goes on writing is taken over, one turn too late each time."""
 
@@ -100,7 +111,9 @@ class Replication:
         self._log = log
         self._ownership = ownership
         self._opened = opened
-        self.append = ownership.append
+        self._begun = self._proved = 0
+        """Numbers of the last append or barrier that began, and of the last that ended well."""
+        self._closed = False
         self.owner_row = ownership.row
 
     @property
@@ -110,7 +123,40 @@ class Replication:
     def closed_row(self) -> Stored:
         return self._opened._replace(closed=True)
 
+    def append(
+        self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
+    ) -> Entry:
+        self._begun += 1
+        entry = self._ownership.append(turn, address, changes, dropped, payloads)
+        self._proved = self._begun
+        return entry
+
+    def confirm(self, appending: Lock) -> None:
+        """An append that begins after the call proves as much as a barrier, and one barrier serves all who wait."""
+        asked = self._begun
+        while self._proved <= asked:
+            with Uninterrupted():
+                if not appending.acquire(timeout=_LOOK_SECONDS):
+                    continue
+                try:
+                    if self._proved <= asked:
+                        if self._closed:
+                            raise EngineClosed(
+                                "the engine was closed before the read was confirmed"
+                            )
+                        self._begun += 1
+                        self._log.barrier()
+                        self._proved = self._begun
+                except LogUnreachable as error:
+                    raise LogUnreachable(
+                        "the shared log does not answer, so nobody knows whether this machine still owns "
+                        "the store; read again, or open it with reads='local'"
+                    ) from error
+                finally:
+                    appending.release()
+
     def close(self) -> None:
+        self._closed = True
         self._log.close()
 
 

@@ -11,7 +11,7 @@ Next: ../api/engine.py, the face.
 import itertools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -93,6 +93,8 @@ class Runtime:
         self.proxy = tablet_id(PROXY, 0, self.generation & 0xFFFFF)
         # No lock: leaving one needs memory, and this is asked for where there may be none.
         self._counter = itertools.count(1)
+        self.fresh: Callable[[], None] | None = None
+        """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
         self.ended = False
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         check_ends([node.host.links for node in self.nodes])
@@ -210,6 +212,15 @@ class Runtime:
     def snapshot(self) -> Snapshot:
         """Pins the last released step until `close`."""
         return self.views.snapshot()
+
+    def confirm(self) -> None:
+        """Returns once a snapshot that was pinned before is known to have been the newest when it was pinned.
+
+        Fenced, LogUnreachable, EngineClosed.
+        """
+        if self.fresh is not None:
+            self.turns.check_open()
+            self.fresh()
 
     def wait_published(self, tablets: Iterable[int], ends: dict[int, int], timeout: float) -> bool:
         """Waits until one of the partitions has a released end beyond `ends`, or was dropped; False at time-out or

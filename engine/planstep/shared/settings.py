@@ -35,6 +35,8 @@ class Replicate:
     snapshot_bytes: int = 64 << 20
     beat: float = 0.0
     reads: str = "confirmed"
+    """Whether a read that is no part of a commit asks the shared log if this machine still owns the store
+    ("confirmed"), or shows what this machine has ("local"), which may be old by then."""
 
     def __post_init__(self) -> None:
         scheme_of(self.url)

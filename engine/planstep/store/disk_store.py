@@ -372,6 +372,11 @@ class DiskStore:
         self._shared = shared
         self._log.ship = shared.append
 
+    def confirm(self) -> None:
+        """Returns once it is known that no other machine owned the store at some moment since the call."""
+        if self._shared is not None:
+            self._shared.confirm(self._log.appending)
+
     def _say_closed(self, shared: SharedTurns) -> None:
         """Tells other machines that the store has no owner any more: they need not take it over."""
         try:
@@ -446,7 +451,8 @@ class DiskStore:
         """Releases every resource even if one release raises; without the lock the store can be opened again."""
         try:
             if self._shared is not None:
-                self._shared.close()
+                with self._log.appending:  # it may be asked whether it is the owner still
+                    self._shared.close()
         finally:
             try:
                 self._folder.close()

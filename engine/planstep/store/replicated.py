@@ -15,6 +15,7 @@ From the first byte that is sent until the local log has the turn, no error take
 Next: disk_store.py.
 """
 
+from threading import Lock
 from typing import Protocol
 
 from ..errors import StoreClosed
@@ -44,6 +45,11 @@ class SharedTurns(Protocol):
     ) -> object:
         """Appends the turn. NoSpace, and Fenced unless it is `in_doubt`: it has no effect. After any other error it
         may be there.
+        """
+
+    def confirm(self, appending: Lock) -> None:
+        """Returns once no other machine had begun a term at some moment since the call. It takes `appending`, which
+        is held during an append. Fenced, LogUnreachable.
         """
 
     def close(self) -> None: ...

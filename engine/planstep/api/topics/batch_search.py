@@ -93,6 +93,7 @@ class BatchSearch:
         """Returns whether all records are consumed, and no reader has a batch in flight."""
         self.check()
         with self._context.runtime.snapshot() as snap:
+            self._context.runtime.confirm()
             return self.group.idle(Reading(self._context.runtime, snap))
 
     def attempt(

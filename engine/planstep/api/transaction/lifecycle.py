@@ -96,6 +96,7 @@ class Lifecycle:
     def submit(self) -> "Future[Commit]":
         parts = self.send()
         if parts is None:
+            self.confirm()
             assert self.result is not None
             self.future = CommitFuture()
             self.future.set_result(self.result)
@@ -139,6 +140,8 @@ class Lifecycle:
             parts = self.send()
             if parts is not None:
                 self.result = self._runtime.transactions.commit(self.tx, parts, timeout)
+            else:
+                self.confirm()
         except BaseException as error:
             if was_open and self.state != "open":
                 self.failed(error)
@@ -146,6 +149,12 @@ class Lifecycle:
         assert self.result is not None
         self.state = "committed"
         return self.result
+
+    def confirm(self) -> None:
+        """Ends a transaction without effects once what it has read is confirmed: see Runtime.confirm."""
+        result, self.result = self.result, None
+        self._runtime.confirm()
+        self.result = result
 
     def failed(self, error: BaseException) -> None:
         """Notes how a commit failed, and takes back writes that can have no effect."""
