@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 from s3_kit import InBucket, Wire, new_bucket, request, use_server
 from shared_kit import ROOT, at, begin_behind, history, nonce, read_all, slot, turn_behind
 
@@ -315,6 +316,8 @@ def test_other_clouds_say_what_they_lack(
         "s3://bucket/shop#a-secret",
         "s3://bucket/../shop",
         "s3://bucket/./shop",
+        "s3://../shop",
+        "s3://./shop",
         "s3://bucket//shop",
         "s3://bucket/shop//",
         "s3://bucket/a%2Fb",
@@ -349,3 +352,28 @@ def test_the_library_is_imported_for_buckets_alone(tmp_path: Path) -> None:
     )
     words = [str(tmp_path / "store"), (tmp_path / "log").as_uri()]
     subprocess.run([sys.executable, "-c", program, *words], check=True)
+
+
+FORKED = """
+import os, signal, sys
+from planstep.errors import NotSupported
+from planstep.shared.bucket_log import BucketObjects
+
+assert BucketObjects(sys.argv[1]).names("") == ["store"]
+if os.fork():
+    os.wait()
+else:
+    signal.alarm(60)
+    try:
+        print(BucketObjects(sys.argv[1]).names(""))
+    except NotSupported as error:
+        print(error)
+"""
+
+
+def test_a_forked_process_is_refused_and_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    use_server(monkeypatch, server)
+    bucket = InBucket(server, ROOT)
+    assert "spawn" in python(FORKED, bucket.url).stdout

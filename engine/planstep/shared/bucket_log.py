@@ -39,6 +39,8 @@ _NO_ANSWER = re.compile(r"\bkind: (Connect|Timeout|Request|Interrupted|Decode)\b
 _OF_THE_MACHINE = ("://169.254.", "metadata.google.internal", "/latest/api/token")
 """Parts of addresses that give a cloud's machines their credentials: the library asks there last."""
 _T = TypeVar("_T")
+_library_of = 0
+"""The process that uses the library. Its threads do not outlive a fork: in a child each call would hang."""
 
 
 class _Cloud(NamedTuple):
@@ -153,9 +155,9 @@ class BucketObjects:
     """The objects of a prefix, as shared_log.Objects has them."""
 
     def __init__(self, url: str) -> None:
-        """ValueError; MissingExtra without the library. No request is sent yet."""
+        """ValueError; MissingExtra without the library, NotSupported in a fork. No request is sent yet."""
         match = _URL.fullmatch(url)
-        if match is None or {".", ".."} & set(match[3].split("/")):
+        if match is None or {".", ".."} & set(url.split("/")):
             raise ValueError(
                 "write a bucket's log as s3://bucket/name, with letters, digits and . _ - = in its names; "
                 "keys and endpoints come from environment variables"
@@ -266,9 +268,19 @@ class BucketObjects:
 
 
 def _library() -> tuple[Any, Any]:
-    """Imports obstore, and returns its modules of stores and of errors. MissingExtra: other logs do without."""
+    """Imports obstore, and returns its modules of stores and of errors.
+
+    MissingExtra: other logs do without. NotSupported in a fork of a process that has used it.
+    """
+    global _library_of
     try:
         from obstore import exceptions, store
     except ImportError as error:
         raise MissingExtra("obstore", "s3") from error
+    if _library_of not in (0, os.getpid()):
+        raise NotSupported(
+            "a log in a bucket does not open in a fork of a process that has used one: begin this process anew, "
+            'as multiprocessing does with "spawn"'
+        )
+    _library_of = os.getpid()
     return store, exceptions
