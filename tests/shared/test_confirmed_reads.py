@@ -13,6 +13,7 @@ from replica_kit import Hooks, Line, Machines, nothing, rows
 
 import planstep
 from planstep.shared.entry import Entry
+from planstep.shared.objects_log import slot_name
 
 machines = replica_kit.machines
 hooks = replica_kit.hooks
@@ -180,6 +181,41 @@ def test_an_unreachable_log_fails_a_read_and_no_more(
         line.failing = 0
         assert rows(db) == {"k": 1}
         db.table("t").put("k", 2)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_nothing_is_confirmed_behind_an_append_that_failed(
+    machines: Machines, hooks: Hooks, trimmed: bool
+) -> None:
+    """Its turn may be there, others may have gone on from it, and a trim of theirs may have emptied its slot."""
+    db = begun(machines)
+    sent, waiting = threading.Event(), threading.Event()
+    shared = db._runtime.nodes[0].host.store._shared
+    really = shared.confirm
+
+    def confirm(appending: threading.Lock) -> None:
+        waiting.set()
+        really(appending)
+
+    shared.confirm = confirm
+
+    def strike(entry: Entry) -> None:
+        hooks.after = nothing
+        sent.set()
+        assert waiting.wait(60)
+        if trimmed:
+            (machines.home / "log" / slot_name(entry.turn)).unlink()
+        raise planstep.LogUnreachable("cut")
+
+    hooks.after = strike
+    with ThreadPoolExecutor(2) as pool:
+        put = pool.submit(db.table("t").put, "k", 2)
+        assert sent.wait(60)
+        read = pool.submit(db.table("t").get, "k")
+        assert type(put.exception(60)) is planstep.Undetermined
+        error = read.exception(60)
+        assert type(error) is planstep.LogUnreachable and str(error) == "cut"
+    db.close()
 
 
 def test_31_an_interrupt_during_a_barrier(machines: Machines, hooks: Hooks) -> None:

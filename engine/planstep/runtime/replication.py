@@ -25,8 +25,11 @@ from ..errors import (
     Fenced,
     FormatError,
     LogUnreachable,
+    NoSpace,
     OwnedElsewhere,
+    StoreClosed,
     WrongMode,
+    reason,
 )
 from ..host.modes import MODES
 from ..proto.stored import Stored
@@ -42,6 +45,7 @@ from ..store.meta import Meta, check_shared
 from ..store.replicated import OPENED_KEY, OWNER_KEY
 from ..store.turn import decode_changes, encode_changes
 from .deferred_signals import Uninterrupted
+from .replies import own
 
 _LOOK_SECONDS = 0.005
 _TRIES = 100
@@ -113,6 +117,7 @@ class Replication:
         self._opened = opened
         self._begun = self._proved = 0
         """Numbers of the last append or barrier that began, and of the last that ended well."""
+        self._failure: BaseException | None = None
         self._closed = False
         self.owner_row = ownership.row
 
@@ -127,12 +132,21 @@ class Replication:
         self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
     ) -> Entry:
         self._begun += 1
-        entry = self._ownership.append(turn, address, changes, dropped, payloads)
+        try:
+            entry = self._ownership.append(turn, address, changes, dropped, payloads)
+        except NoSpace:
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
         self._proved = self._begun
         return entry
 
     def confirm(self, appending: Lock) -> None:
-        """An append that begins after the call proves as much as a barrier, and one barrier serves all who wait."""
+        """An append that begins after the call proves as much as a barrier, and one barrier serves all who wait.
+
+        Behind an append that failed the next slot proves nothing: its turn may have come there, and be trimmed.
+        """
         asked = self._begun
         while self._proved <= asked:
             with Uninterrupted():
@@ -144,20 +158,33 @@ class Replication:
                             raise EngineClosed(
                                 "the engine was closed before the read was confirmed"
                             )
+                        if self._failure is not None:
+                            raise _closed_by(self._failure)
                         self._begun += 1
-                        self._log.barrier()
+                        self._barrier()
                         self._proved = self._begun
-                except LogUnreachable as error:
-                    raise LogUnreachable(
-                        "the shared log does not answer, so nobody knows whether this machine still owns "
-                        "the store; read again, or open it with reads='local'"
-                    ) from error
                 finally:
                     appending.release()
+
+    def _barrier(self) -> None:
+        try:
+            self._log.barrier()
+        except LogUnreachable as error:
+            raise LogUnreachable(
+                "the shared log does not answer, so nobody knows whether this machine still owns "
+                "the store; read again, or open it with reads='local'"
+            ) from error
 
     def close(self) -> None:
         self._closed = True
         self._log.close()
+
+
+def _closed_by(failure: BaseException) -> BaseException:
+    """Returns the error of a store that closed when an append failed."""
+    if isinstance(failure, StoreClosed):
+        return own(failure)
+    return StoreClosed(f"the store is closed: {reason(failure)}")
 
 
 class Connection:
