@@ -15,7 +15,9 @@
     chore_failed        WARNING  store (a host's folder), error: it is tried again
     left_open           WARNING  store (a host's folder), error: close() could not tell the shared log, so another
                                  machine opens the store with takeover=True
-    run_damaged         ERROR    where (of a shared log), error: each turn of it is read by itself
+    snapshot_made       INFO     store (a host's folder), turn, bytes (of all parts), sent (bytes), seconds
+    snapshot_restored   INFO     store, turn, bytes, seconds: a folder begins from a snapshot of its shared log
+    snapshot_unusable   ERROR    snapshot, error: it is damaged or lacks a part, and an older one is used
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
@@ -162,9 +164,23 @@ def left_open(store: os.PathLike[str], error: BaseException) -> None:
     emit(logging.WARNING, "left_open", text, store=os.fspath(store), error=str(error))
 
 
-def run_damaged(where: str, error: BaseException) -> None:
-    text = f"{error}: each turn of it is read by itself"
-    emit(logging.ERROR, "run_damaged", text, where=where, error=str(error))
+def snapshot_made(store: os.PathLike[str], turn: int, size: int, sent: int, seconds: float) -> None:
+    text = (
+        f"{store}: a snapshot of turn {turn} was made, of {size} bytes, of which {sent} were sent"
+    )
+    fields: dict[str, Any] = {"store": os.fspath(store), "turn": turn, "bytes": size}
+    emit(logging.INFO, "snapshot_made", text, sent=sent, seconds=seconds, **fields)
+
+
+def snapshot_restored(store: os.PathLike[str], turn: int, size: int, seconds: float) -> None:
+    text = f"{store}: begun from a snapshot of turn {turn}"
+    fields: dict[str, Any] = {"store": os.fspath(store), "turn": turn, "bytes": size}
+    emit(logging.INFO, "snapshot_restored", text, seconds=seconds, **fields)
+
+
+def snapshot_unusable(snapshot: str, error: BaseException) -> None:
+    text = f"a snapshot is not usable, an older one is taken: {error}"
+    emit(logging.ERROR, "snapshot_unusable", text, snapshot=snapshot, error=str(error))
 
 
 def no_space(host: int, error: BaseException) -> None:

@@ -31,7 +31,7 @@ def held(path: Path) -> Any:
 KILLED = """
 import os, signal, sys
 import planstep
-from planstep.runtime import backup
+from planstep.runtime import unfinished
 from planstep.store.files import Files
 
 def die(*given):
@@ -46,13 +46,13 @@ if sys.argv[3] == "between":  # the names are not exchanged, so one goes before 
         rename(files, source, target)
     Files.rename = last
 else:  # as soon as something is removed at the end
-    remove, files = backup.shutil.rmtree, []
+    remove, files = unfinished.shutil.rmtree, []
     def one_less(path, *given, **more):
         for root, _, names in os.walk(path):
             for name in names:
                 os.unlink(os.path.join(root, name))
                 die()
-    backup.shutil.rmtree = one_less
+    unfinished.shutil.rmtree = one_less
 planstep.restore(sys.argv[1], sys.argv[2], force=True)
 """
 

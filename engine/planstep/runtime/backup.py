@@ -22,7 +22,6 @@ Next: consistent_cut.py, which opens the views.
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -30,13 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import (
-    AlreadyExists,
     Corruption,
     FormatError,
     HostStopped,
     IoError,
     PlanstepError,
-    StoreInUse,
 )
 from ..host.tablet_space import stored_tablets
 from ..proto.batch import Batch
@@ -51,7 +48,7 @@ from ..proto.ids import (
     tx_text,
 )
 from ..store import DiskStore, MemoryStore
-from ..store.files import Files, check_parent, io_error, shown, typed_errors, way_into
+from ..store.files import Files, shown, typed_errors, way_into
 from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
@@ -65,6 +62,7 @@ from .deferred_signals import Uninterrupted
 from .open_stores import OpenOptions, open_runtime
 from .replace_store import refuse_readers, replace
 from .runtime import Runtime
+from .unfinished import making
 
 GENERATIONS_APART = 1_000
 _TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
@@ -105,7 +103,7 @@ def _backup(
     progress: Telling | None,
 ) -> Backup:
     _refuse_within(store, to)
-    with _making(to) as copy, opening as views:
+    with making(to) as copy, opening as views:
         done = _copy(views, copy, to, progress)
         _name(copy, to)
         return done
@@ -143,7 +141,7 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
         for host in sorted(to.glob("host-*")):
             stack.callback(OwnerLock(host / "lock").close)
         refuse_readers(to, to)
-        copy = stack.enter_context(_making(to, replace=True))
+        copy = stack.enter_context(making(to, replace=True))
         done = _copy(stack.enter_context(_views_of(path)), copy, to, progress)
         # No process becomes its owner before it is certain that it stays.
         for host in copy.glob("host-*"):
@@ -219,50 +217,6 @@ def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
 
 
 # the copy ----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _making(to: Path, replace: bool = False) -> Iterator[Path]:
-    """Makes the folder for the copy, and removes it with its contents afterwards unless it was renamed."""
-    if not to.name:
-        raise ValueError(f"{to} is no name for a folder to be made")
-    if not replace and os.path.lexists(to):
-        raise AlreadyExists(f"{to} exists: choose another name; `restore --force` replaces a store")
-    around = to.with_name(to.name + ".incomplete")
-    try:
-        check_parent(to)
-        lock = _alone_in(around)
-    except StoreInUse as error:
-        raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None
-    except OSError as error:
-        raise io_error(error, around) from error
-    try:
-        copy = around / "copy"
-        if copy.exists():
-            shutil.rmtree(copy)
-        yield copy
-    except OSError as error:
-        raise io_error(error, to) from error
-    finally:
-        with contextlib.suppress(OSError):  # `ignore_errors` does not cover all
-            shutil.rmtree(around, ignore_errors=True)
-        lock.close()
-
-
-def _alone_in(around: Path) -> OwnerLock:
-    """Takes the lock of a folder to copy in, which a killed backup may have left. Raises StoreInUse,
-    AlreadyExists."""
-    while True:
-        around.mkdir(mode=0o700, exist_ok=True)
-        try:
-            names = {path.name for path in around.iterdir()}
-            if names <= {"lock", "copy"}:
-                return OwnerLock(around / "lock")
-        except (FileNotFoundError, IoError):
-            if around.exists():
-                raise
-            continue  # the backup that made it has just ended
-        raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
 
 
 def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | None) -> Backup:

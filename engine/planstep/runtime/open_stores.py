@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import (
     FormatError,
     NotSupported,
     PlanstepError,
+    Trimmed,
     WrongMode,
 )
 from ..host.versions import BYTES_MAX, MS_MAX
@@ -37,7 +39,10 @@ from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
 from .replication import Connection, connect
 from .runtime import Runtime
+from .snapshotting import Snapshotter, begin_from_snapshot
 
+_TRIES = 10
+"""How often a snapshot is restored that is trimmed before its tail is taken."""
 HOOKS: dict[str, type[ModeHooks]] = {
     "deterministic": ModeHooks,
     "kafka": KafkaHooks,
@@ -104,18 +109,39 @@ def _open_replicated(
     folder = path / "host-0"
     meta = load_meta(folder, Files())
     if meta is None:
-        _check_may_be_made(path, True)
-    shared = connect(settings, folder, meta, options.mode, options.takeover, options.create)
+        _check_may_be_made(path, options.create)
+    shared = connect(settings, folder, meta, options.mode, options.takeover)
     try:
-        options = replace(options, create=True, mode=shared.root.mode, hosts=1, durability="os")
-        runtime = _open_stores(path, options, opened, shared)
+        options = replace(options, mode=shared.root.mode, hosts=1, durability="os")
+        from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root, meta)
+        if meta is None:
+            from_snapshot()
+        runtime = _open_with(path, options, opened, shared, from_snapshot)
+        store: Any = runtime.nodes[0].host.store
+        runtime.begin_snapshots(Snapshotter(store, settings))
         if settings.reads == "confirmed":
-            store: Any = runtime.nodes[0].host.store
             runtime.fresh = store.confirm
         return runtime
     except BaseException:
         shared.log.close()
         raise
+
+
+def _open_with(
+    path: Path,
+    options: OpenOptions,
+    opened: list[Store | Runtime],
+    shared: Connection,
+    from_snapshot: Callable[[], bool],
+) -> Runtime:
+    """Opens a store on its shared log, from a snapshot if the turns that it lacks are gone."""
+    for _ in range(_TRIES):
+        try:
+            return _open_stores(path, options, opened, shared)
+        except Trimmed:
+            if not from_snapshot():
+                raise
+    return _open_stores(path, options, opened, shared)
 
 
 def _open_stores(
@@ -360,7 +386,7 @@ def open_runtime(
         runtime = _runtime([MemoryStore() for _ in range(options.hosts or 1)], kind, options)
         opened.append(runtime)
         return runtime
-    make = (options.create or options.replicate is not None) and not options.read_only
+    make = options.create and not options.read_only
     # OSError: no permission, a file where a folder should be, a name too long.
     with typed_errors(Path(path)):
         if make and options.replicate is None and not Path(path).exists():

@@ -220,7 +220,7 @@ class Connection:
             try:
                 now_ms = time.time_ns() // 1_000_000
                 begun = Opened(f"{os.uname().nodename}, process {os.getpid()}", now_ms, False, mine)
-                folder.take(_begin(ownership, store, begun))
+                folder.take(_begin(ownership, folder, store, begun))
             except Fenced:
                 continue
             store.clean = opened is None or opened.closed
@@ -232,30 +232,29 @@ class Connection:
         raise busy
 
 
-def _begin(ownership: Ownership, store: DiskStore, opened: Opened) -> Entry:
+def _begin(
+    ownership: Ownership, folder: ReplicatedFolder, store: DiskStore, opened: Opened
+) -> Entry:
     """Appends the first turn of a term to the shared log alone."""
-    ownership.begin()
+    # A seed has given ids of its generations. The term of an empty folder is 1.
+    is_seed = store.last_turn > 0 and folder.owner_row() is None
+    ownership.begin(above=store.generation if is_seed else 0)
     changes = encode_changes({OWNER_KEY: ownership.row(), OPENED_KEY: opened})
     return ownership.append(store.last_turn + 1, store.next_address, changes, b"", [])
 
 
 def connect(
-    settings: Replicate,
-    folder: Path,
-    meta: Meta | None,
-    mode: str | None,
-    takeover: bool,
-    create: bool,
+    settings: Replicate, folder: Path, meta: Meta | None, mode: str | None, takeover: bool
 ) -> Connection:
     """Connects a folder to its shared log, which the first machine to open it makes.
 
-    `meta`: the folder's, None for an empty one. Only an empty folder makes a log, if it may `create` one.
-    NotSupported, Diverged, WrongMode, FormatError, IoError.
+    `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged,
+    WrongMode, FormatError, IoError.
     """
     root = None
-    if meta is None and create:
+    if meta is None:
         root = Root(os.urandom(16), mode or "deterministic", FORMAT)
-    elif meta is not None:
+    else:
         check_shared(folder, meta, meta.store_id)
     log, root = open_shared_log(settings.url, root, settings.log_timeout)
     try:

@@ -47,6 +47,7 @@ from .mode_hooks import ModeHooks
 from .network import Network
 from .replies import ReplyBook
 from .snapshot_reads import Snapshot
+from .snapshotting import Snapshotter
 from .statistics import stats
 from .thread_pool import ThreadPool
 from .turn_loop import TurnLoop
@@ -128,6 +129,7 @@ class Runtime:
             self._deliver_leftover()
         self.maintenance = Maintenance(self)
         self._side: threading.Thread | None = None
+        self._snapshotter: Snapshotter | None = None
         try:
             self.hooks.begin()
             self.threads.begin()
@@ -150,6 +152,14 @@ class Runtime:
         except RuntimeError as error:
             raise _not_started(error) from error
         self._side = side
+
+    def begin_snapshots(self, snapshotter: Snapshotter) -> None:
+        """Starts the thread that makes the snapshots of a replicated store."""
+        self._snapshotter = snapshotter
+        try:
+            self.threads.begin_thread("snapshots", snapshotter.serve, self.threads.stopping)
+        except RuntimeError as error:
+            raise _not_started(error) from error
 
     def _deliver_leftover(self) -> None:
         """Delivers, before the first read, messages that tablets with placement "separate" left."""
@@ -330,6 +340,8 @@ class Runtime:
             ):
                 self.threads.lead(node, None)
         self.turns.delays.close()
+        if self._snapshotter is not None:
+            self._snapshotter.end(checkpoint and node.host.stopped is None)
         self._end_threads()
         with node.lock:  # inputs that no turn took have no effect: their end is not in doubt
             self.turns.refuse_all(node)

@@ -85,11 +85,11 @@ class Ownership:
         """Finds the folder's last turn in the shared log."""
         turn, row = local.last_turn, local.owner_row()
         if row is None:
-            if turn:
+            if turn and self.log.floor() <= turn:  # not a seed either, behind which the log begins
                 raise Diverged(
                     f"the folder has {turn} turns that were never in a shared log: seed one with it"
                 )
-            self.last, self.last_owner = Position(), Owner(0, b"")
+            self.last, self.last_owner = Position(turn), Owner(0, b"")
             self.log.open(self.last)
             return
         self.last = Position(turn - 1, row.before, row.mark)

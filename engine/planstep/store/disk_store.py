@@ -164,6 +164,11 @@ class DiskStore:
         return self._log.address
 
     @property
+    def is_open(self) -> bool:
+        """Turns may be committed: it is neither closed nor broken."""
+        return not (self._closed or self._log.broken or self._table.gave_up)
+
+    @property
     def in_doubt(self) -> bool:
         """The last turn may be in the shared log, and is not here."""
         return self._log.sending
@@ -270,7 +275,7 @@ class DiskStore:
             self._log.broken = IoError(
                 f"{self.folder} or its lock was removed while it was open: data in memory can no longer be saved"
             )
-        if self._closed or self._log.broken or self._table.gave_up:
+        if not self.is_open:
             raise self._is_closed()
         return Turn(self, self._log.address, self._unsaved.layers[0].values)
 

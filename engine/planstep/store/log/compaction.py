@@ -3,18 +3,21 @@
     log-…-3   ▒▒▒█▒▒▒▒     ▒ dropped, or covered by the checkpoint     ──▶  data-…-0  ███
     log-…-4   ▒█▒▒▒▒█▒     █ live extents                                   then both are removed
 
-Checkpointer calls it. Addresses stay: only the table of extents learns the new places, in one transaction,
-after the copy is durable. A crash before or after that leaves files that nothing refers to. Bytes are copied
-as they are, in pieces: the batches in them carry their own checksums. Extents whose addresses follow one
-another become one, so that small payloads cost no entry each; no list of all extents is in memory.
+Checkpointer calls it; restored snapshots are written by `write_data` too. Addresses stay: only the table of extents
+learns the new places, in one transaction, after the copy is durable. A crash before or after that leaves files that
+nothing refers to. Bytes are copied as they are, in pieces: the batches in them carry their own checksums. Extents
+whose addresses follow one another become one, so that small payloads cost no entry each; no list of all extents is
+in memory.
 
 Next: ../disk_store.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from ...crc import crc32
 from ...errors import Corruption
+from ..files import Files
 from ..tables.table import Table
 from .extents import Extent
 from .records import DATA, OVERHEAD, before_first, encode_crc, encode_head
@@ -55,22 +58,38 @@ def rewrite(
     """
     files = frozenset(old)
     live = table.live()
-    lengths = [_end(joined) - joined[0].address for joined in _joined(table.extents(files))]
-    if sum(lengths) != sum(live[name] for name in old):
+    if sum(extent.length for extent in table.extents(files)) != sum(live[name] for name in old):
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
+    extents = partial(table.extents, files)
+    size, moved = write_data(folder, store_id, data_file, extents, partial(_read, folder))
+    # A failed commit may still have happened: both copies stay until a later commit has decided.
+    return size, table.move(moved, files)
+
+
+def write_data(
+    folder: Folder,
+    store_id: bytes,
+    data_file: tuple[int, int],
+    extents: Callable[[], Iterable[Extent]],
+    read: Callable[[list[Extent]], Iterable[bytes]],
+) -> tuple[int, list[Extent]]:
+    """Writes a data file with the payload of all extents, durably; returns (its size, their new places).
+
+    `extents` is called twice; `read` returns the payload of extents whose addresses follow one another.
+    """
     name = data_name(*data_file)
+    lengths = [_end(joined) - joined[0].address for joined in _joined(extents())]
     size = sum(lengths) + OVERHEAD * len(lengths)
     fd = folder.create_copy(name, size)
     try:
-        moved = _copy(folder, fd, data_file, store_id, _joined(table.extents(files)))
+        moved = _copy(folder.files, fd, data_file, store_id, _joined(extents()), read)
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
         folder.discard(name)
         raise
     folder.let_go(name)
-    # A failed commit may still have happened: both copies stay until a later commit has decided.
-    return size, table.move(moved, files)
+    return size, moved
 
 
 def _end(joined: list[Extent]) -> int:
@@ -91,11 +110,12 @@ def _joined(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
 
 
 def _copy(
-    folder: Folder,
+    files: Files,
     fd: int,
     data_file: tuple[int, int],
     store_id: bytes,
     runs: Iterable[list[Extent]],
+    read: Callable[[list[Extent]], Iterable[bytes]],
 ) -> list[Extent]:
     generation, number = data_file
     name, crc = data_name(generation, number), before_first(number)
@@ -108,7 +128,7 @@ def _copy(
         waiting.append(data)
         end += len(data)
         if end - begin >= _PIECE_BYTES:
-            folder.files.write(fd, waiting, begin, False)
+            files.write(fd, waiting, begin, False)
             begin = end
             waiting.clear()
 
@@ -121,12 +141,12 @@ def _copy(
         put(head)
         moved.append(Extent(address, name, end, length))
         crc = crc32(head)
-        for data in _read(folder, run):
+        for data in read(run):
             crc = crc32(data, crc)
             put(data)
         put(encode_crc(crc))
     if waiting:
-        folder.files.write(fd, waiting, begin, False)
+        files.write(fd, waiting, begin, False)
     return moved
 
 

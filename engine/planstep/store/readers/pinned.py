@@ -18,6 +18,7 @@ from ..log.extents import Extent
 from ..log.segments import Folder
 from ..memory_store import MemoryStore
 from ..meta import FORMAT, Meta
+from ..tables.table import Table
 from ..turn import StoreCounters
 from .reader_lease import Lease
 from .readonly import ReadOnlyStore
@@ -59,6 +60,17 @@ class PinnedStore(ReadOnlyStore):
             self._lease.close()
             self._let_go()
             raise
+
+    @property
+    def tables(self) -> tuple[Table, Any]:
+        """The tables of a store on disk, and their pinned transaction."""
+        return self._table, self._txn
+
+    @property
+    def files(self) -> Folder:
+        """The files that the tables name; all of them stay until this is closed."""
+        folder: Folder = self._folder
+        return folder
 
     def _pin_memory(self, store: MemoryStore, mode: str) -> None:
         self.meta = Meta(FORMAT, b"", mode, 1)

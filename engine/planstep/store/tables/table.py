@@ -275,6 +275,12 @@ class Table:
             number: int = reading.id()
         return number
 
+    def digests(self, txn: Any = None) -> tuple[tuple[bytes, int, int], ...]:
+        """Returns (the tablet's prefix, digest, entries) of each tablet."""
+        with self._reading(txn) as reading, reading.cursor() as cursor:
+            found = between(cursor, b"d", b"e")
+            return tuple((key[1:], *unseal(key, value)[:2]) for key, value in found)
+
     def find_payload(self, address: int, txn: Any = None) -> Extent | None:
         """Returns the extent that holds `address`; None if nothing live is there."""
         with self._reading(txn) as reading, reading.cursor() as cursor:
@@ -301,6 +307,17 @@ class Table:
                 extent = decode_extent(key, value)
                 if extent.file in files:
                     yield extent
+
+    def extents_within(self, begin: int, end: int, txn: Any) -> Iterator[Extent]:
+        """Yields what extents have of the addresses from `begin` to below `end`, in order."""
+        with self._reading(txn) as reading, reading.cursor() as cursor:
+            first = extent_at(cursor, begin)
+            low = address_key(begin if first is None else first.address)
+            for key, value in between(cursor, low, address_key(end)):
+                address, file, offset, length = decode_extent(key, value)
+                start, stop = max(address, begin), min(address + length, end)
+                if start < stop:
+                    yield Extent(start, file, offset + start - address, stop - start)
 
     def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
         """Records the extents' new places and that `old` files hold none; returns live bytes by file.

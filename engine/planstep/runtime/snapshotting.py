@@ -1,0 +1,202 @@
+"""Makes snapshots of a replicated store as its owner, trims the shared log, and begins folders from snapshots.
+
+    owner    enough logged since the last one ─▶ snapshot ─▶ the newest `keep` stay ─▶ floor ─▶ older turns,
+                                                                                      snapshots and packs go
+    opening  an empty folder, or one behind the floor ─▶ newest whole snapshot ─▶ NAME.incomplete ─▶ verified
+                                                                                       ─▶ NAME ─▶ the log's tail
+
+Snapshots have a thread of their own, and a connection of their own to the shared log: no turn and no checkpoint
+waits for them. A failed one is logged and tried again. An owner that was fenced, and does not know it yet, harms
+nobody: what it keeps is of decided turns, and its floors are no higher than what it kept.
+
+Next: replication.py.
+"""
+
+import math
+import os
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from ..errors import Corruption, StoreClosed
+from ..logs import snapshot_made, snapshot_restored, snapshot_unusable, tried_again
+from ..shared.manifest import Manifest
+from ..shared.registry import open_objects, open_shared_log
+from ..shared.settings import Replicate
+from ..shared.shared_log import Root, SharedLog
+from ..shared.snapshots import Snapshots
+from ..store import DiskStore
+from ..store.files import Files
+from ..store.meta import REPLICATED, Meta, make_folder
+from ..store.owner_lock import OwnerLock
+from ..store.snapshot_making import make_snapshot
+from ..store.snapshot_restoring import restore_snapshot
+from .replace_store import refuse_readers, replace
+from .unfinished import making
+from .wait_primitives import Latch
+
+CLOSE_BYTES = 16 << 20
+"""Log since the last snapshot that makes a close wait for a new one."""
+_LOOK_SECONDS = 0.5
+_PAUSE_SECONDS = 5.0
+_RETRY_SECONDS = 30.0
+_DAY_SECONDS = 86_400
+_DAILY_PART = 8
+"""After a day this part of the log that makes a snapshot due is enough."""
+_TURN_BYTES = 4 << 10
+"""What a turn of an earlier opening is taken to have logged."""
+
+
+def snapshots_of(settings: Replicate, log: SharedLog, root: Root) -> Snapshots | None:
+    """Returns the snapshots of a shared log; None if it has no place for any. Errors as `open_objects`."""
+    objects = log.objects
+    if objects is None:
+        if settings.snapshots is None:
+            return None
+        objects = open_objects(settings.snapshots, root, settings.log_timeout)
+    where = settings.snapshots if log.objects is None else settings.url
+    return Snapshots(objects, where or "", root.store_id, settings.log_timeout)
+
+
+class Snapshotter:
+    """Makes the snapshots of a store while this machine owns it.
+
+    `_newest` is the newest one, as far as known; `_counted` is the store's count of logged bytes as of that one, or
+    as of the opening, before which `_earlier` bytes or so were logged.
+    """
+
+    def __init__(self, store: DiskStore, settings: Replicate) -> None:
+        self._store = store
+        self._settings = settings
+        self._closing = self._given_up = self._looked = False
+        self._again_at = time.monotonic() + _PAUSE_SECONDS
+        self._newest: Manifest | None = None
+        self._counted = store.counters.log_bytes
+        self._earlier = 0
+        self._opened_turn = store.last_turn
+        self.made = 0
+
+    def serve(self, stopping: Latch) -> None:
+        """Makes snapshots as they are due, until the engine stops; then a last one if it is closed in order."""
+        enough = self._settings.snapshot_bytes
+        while not stopping.wait(_LOOK_SECONDS):
+            if time.monotonic() >= self._again_at and self._store.is_open:
+                self._attempt(enough)
+        if self._closing and self._store.is_open:
+            self._attempt(min(CLOSE_BYTES, enough))
+
+    def end(self, in_order: bool) -> None:
+        """Tells whether a last one may be made; else one that is being made is given up."""
+        self._closing, self._given_up = in_order, not in_order
+
+    def _attempt(self, enough: int) -> None:
+        if not self._may_be_due(enough):
+            return
+        try:
+            self._make(enough)
+            self._again_at = max(self._again_at, time.monotonic() + _PAUSE_SECONDS)
+        except Exception as error:
+            if self._given_up or not self._store.is_open:
+                return
+            self._again_at = time.monotonic() + _RETRY_SECONDS
+            tried_again("a snapshot", error)
+
+    def _may_be_due(self, enough: int) -> bool:
+        """Returns whether one is due; also, while the engine is not closing, if the newest one is not known yet."""
+        newest = self._newest
+        logged = self._earlier + self._store.counters.log_bytes - self._counted
+        if newest is None:
+            return logged >= enough or not (self._looked or self._closing)
+        enough = max(enough, newest.bytes // 2)
+        if time.time() - newest.made_ms / 1000 > _DAY_SECONDS:
+            enough //= _DAILY_PART
+        return max(logged, self._store.next_address - newest.address) >= enough
+
+    def _make(self, enough: int) -> None:
+        settings, store = self._settings, self._store
+        log, root = open_shared_log(settings.url, None, settings.log_timeout)
+        with closing(log):
+            snapshots = snapshots_of(settings, log, root)
+            if snapshots is None or root.store_id != store.store_id:
+                self._again_at = math.inf  # it has no place for any
+                return
+            if not self._looked:
+                self._newest = next(snapshots.newest_first(), None)
+                turn = 0 if self._newest is None else self._newest.turn
+                self._earlier = _TURN_BYTES * max(0, self._opened_turn - turn)
+                self._looked = True
+            if self._may_be_due(enough):
+                self.make_now(log, snapshots)
+
+    def make_now(self, log: SharedLog, snapshots: Snapshots) -> None:
+        """Makes a snapshot of the last turn or a later one, and trims the log behind those that are kept."""
+        store = self._store
+        began, counted = time.monotonic(), store.counters.log_bytes
+        store.checkpoint()
+        newest = next(snapshots.newest_first(), None)
+        # Of the turn behind a seed none is made: its floor would be the seed's (Manifest.floor_max).
+        if newest is None or newest.turn + 1 < store.table.state()[0]:
+            newest, sent = make_snapshot(store, snapshots, newest, log.floor, check=self._check)
+            self._newest, self._counted, self._earlier = newest, counted, 0
+            self.made += 1
+            took = time.monotonic() - began
+            snapshot_made(store.folder, newest.turn, newest.bytes, sent, took)
+        trim_behind(log, snapshots, self._settings.keep)
+
+    def _check(self) -> None:
+        if self._given_up or not self._store.is_open:
+            raise StoreClosed("the store is closed, so its snapshot was given up")
+
+
+def trim_behind(log: SharedLog, snapshots: Snapshots, keep: int) -> None:
+    """Removes what the newest `keep` whole snapshots make needless. It may be repeated, and cut short anywhere."""
+    oldest = snapshots.oldest(keep)
+    if oldest is not None:
+        log.trim(oldest.turn, oldest.mark)
+        snapshots.collect(oldest.turn)
+
+
+# beginning from one ------------------------------------------------------------------------
+
+
+def begin_from_snapshot(
+    path: Path, settings: Replicate, log: SharedLog, root: Root, meta: Meta | None
+) -> bool:
+    """Makes the store at `path` anew from the newest whole snapshot; False, with nothing done, if there is none.
+
+    `meta`: that of the folder which is there, None for an empty one. StoreInUse, also while others read it.
+    """
+    snapshots = snapshots_of(settings, log, root)
+    if snapshots is None:
+        return False
+    floor = log.floor()
+    folder_id = os.urandom(16) if meta is None else meta.folder_id
+    new = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=folder_id)
+    for manifest in snapshots.newest_first():
+        if manifest.floor_max >= floor and restore_whole(snapshots, manifest, path, new):
+            return True
+    return False
+
+
+def restore_whole(snapshots: Snapshots, manifest: Manifest, path: Path, meta: Meta) -> bool:
+    """Replaces the store at `path`, if there is one; returns False, with nothing done, for a damaged snapshot."""
+    began = time.monotonic()
+    to = Path(os.path.realpath(path))
+    files = Files()
+    make_folder(to, files)
+    with ExitStack() as stack:
+        for host in sorted(to.glob("host-*")):
+            stack.callback(OwnerLock(host / "lock").close)
+        refuse_readers(to, to)
+        copy = stack.enter_context(making(to, replace=True))
+        try:
+            restore_snapshot(snapshots, manifest, copy / "host-0", meta)
+        except Corruption as error:
+            snapshot_unusable(manifest.stem, error)
+            return False
+        files.sync_folder(copy)
+        # No process becomes its owner before it is certain that it stays.
+        stack.callback(OwnerLock(copy / "host-0" / "lock").close)
+        replace(copy, to)
+    snapshot_restored(to, manifest.turn, manifest.bytes, time.monotonic() - began)
+    return True
