@@ -15,6 +15,9 @@ from planstep.bench.proof.rows.registry import BY_NAME, ROWS
 from planstep.bench.proof.worlds.scripted.kafka_runner import KAFKA_SCENARIOS
 from planstep.bench.proof.worlds.scripted.pulsar_runner import PULSAR_SCENARIOS
 from planstep.bench.proof.worlds.scripted.scenarios import SCENARIOS
+from planstep.bench.proof.worlds.shared.planted import PLANTED
+from planstep.bench.proof.worlds.shared.scenes import SCENES
+from planstep.bench.proof.worlds.shared.stories import STORIES
 from planstep.bench.proof.worlds.swarm import WORKLOADS
 from planstep.store.meta import FORMAT
 
@@ -29,6 +32,7 @@ WORDS = {
     10: "ten",
     12: "twelve",
     16: "sixteen",
+    19: "Nineteen",
 }
 
 
@@ -58,6 +62,8 @@ def test_commands_that_it_names_are_rows() -> None:
         ),
         ("reboots", f"kafka, {len(PULSAR_SCENARIOS)} of mode pulsar"),
         ("model", f"{WORDS[len(model.FALSE) + len(model.FALSE_THERE)]} false invariants"),
+        ("shared-model", f"{len(SCENES)} small scenes breadth first, {len(STORIES)} stories"),
+        ("shared-model", f"{WORDS[len(PLANTED)]} rules"),
         ("killpoints", f"{len(PLAYS)} plays"),
         ("killpoints", f"in {WORDS[len(_TRACED)]} of them"),
         ("bitflip", f"{len(KINDS)} small stores"),

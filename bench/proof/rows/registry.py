@@ -151,6 +151,11 @@ ROWS = (
     Row("mutants", "planted bugs are caught", "every one, within 500 seeds; 12 published ones"),
     Row("reboots", "a power loss before, at and after every event", "2,000 points"),
     Row("model", "interleavings of a small world, breadth first", "100,000 states"),
+    Row(
+        "shared-model",
+        "machines that share a log, over a simulated store",
+        "4,000 walks, 250,000 states",
+    ),
     Row("liveness", "a host is dead for ever: what does not need it ends", "1,000 seeds"),
     Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
     Row("shared-kill9", "owners of one shared log, killed and frozen", "1,000 strikes"),
