@@ -32,7 +32,7 @@ WORDS = {
     10: "ten",
     12: "twelve",
     16: "sixteen",
-    19: "Nineteen",
+    20: "Twenty",
 }
 
 

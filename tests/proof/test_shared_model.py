@@ -80,7 +80,7 @@ def test_a_state_is_known_again_whatever_way_it_was_come_to() -> None:
 def test_stories_are_well(name: str) -> None:
     told = STORIES[name]()
     assert told.wrong == []
-    assert told.world.reached[world.IN_DOUBT] == 1
+    assert told.world.reached[world.IN_DOUBT] == (name != "the store is put back")
     assert told.state.fenced == ()
     assert not told.state.machines[0].up
 

@@ -230,6 +230,24 @@ PLANTED = (
     ),
     Planted(
         Mutant(
+            "chain-not-compared",
+            "an entry is taken, whatever turns it follows, and whoever wrote it",
+            _OWNER + "_check",
+            "if entry.before != self.last.chain:",
+            "if False:",
+        ),
+        ("J3",),
+        "the store is put back",
+        unchecked=Mutant(
+            "last-owner-unchecked",
+            "a folder's last turn may be another owner's in the log",
+            _OWNER + "_find",
+            "if entry.owner != (row.term, row.nonce):",
+            "if False:",
+        ),
+    ),
+    Planted(
+        Mutant(
             "begins-trimmed",
             "a trim removes BEGINs, too",
             _LOG + "_may_go",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .machine import OPEN, TRIM, TURN
 from .objects import GET, LIST, PUT
-from .state import GO, TIDY, UNANSWERED, Move, Scene
+from .state import CRASH, GO, TIDY, UNANSWERED, Move, Scene
 from .world import World
 
 _STEPS_MAX = 1_000
@@ -90,7 +90,31 @@ def sleeping_owner() -> Teller:
     return tell
 
 
+def older_store() -> Teller:
+    """Tells of a store of objects that is put back to an older state, and written on; then of a folder from before.
+
+    The folder has turns that are not in the history any more. Its machine has to refuse the log.
+    """
+    tell = Teller()
+    tell.begin(0, OPEN)
+    older = tell.state
+    tell.begin(0, TURN)
+    tell.begin(0, TURN)
+    tell.take(Move(CRASH, 0))
+    tell.state = tell.state._replace(objects=older.objects, history=older.history, acknowledged=1)
+    tell.begin(1, OPEN)
+    for _ in range(3):
+        tell.begin(1, TURN)
+    machine, wrong = tell.state.machines[0], [*tell.wrong]
+    tell.begin(0, OPEN)
+    after, tell.wrong = tell.state.machines[0], wrong  # the judge knows only the new history
+    if after.ownership is not None or after.now != machine.now:
+        tell.wrong.append("J3: a folder takes turns of another history than its own")
+    return tell
+
+
 STORIES: dict[str, Callable[[], Teller]] = {
     "a taker sleeps behind its BEGIN": sleeping_taker,
     "an owner sleeps behind its put": sleeping_owner,
+    "the store is put back": older_store,
 }
