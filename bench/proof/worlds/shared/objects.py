@@ -49,11 +49,11 @@ class CalledObjects:
         data: bytes | None = self._call(GET, name)
         return data
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, start: str = "") -> list[str]:
         names, whole = self._call(LIST, prefix)
         if not whole:
             raise IoError("the list broke off")
-        return [*names]
+        return [name for name in names if name > start]
 
     def remove(self, name: str) -> None:
         self._call(DELETE, name)
