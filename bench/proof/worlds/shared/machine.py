@@ -21,7 +21,7 @@ import msgpack
 from .....errors import Trimmed
 from .....shared.entry import Entry
 from .....shared.owner import OwnerRow, Ownership
-from .objects import log_over
+from .objects import ImpatientLog
 
 STORE = b"the only store.."
 OPEN, TURN, READ, TRIM = "open", "turn", "read", "trim"
@@ -140,7 +140,7 @@ class Run:
         """
         assert self._ownership is not None
         ownership = copy(self._ownership)
-        ownership.log = log_over(self)
+        ownership.log = ImpatientLog(self)
         ownership.log.open(ownership.last)
         return ownership
 
@@ -152,7 +152,7 @@ def nonce_of(machine: Machine) -> bytes:
 def opening(run: Run) -> Ownership:
     """Restores a snapshot where it must, catches up, and says that a BEGIN comes next."""
     while True:
-        ownership = Ownership(log_over(run), STORE, run.process.content)
+        ownership = Ownership(ImpatientLog(run), STORE, run.process.content)
         try:
             ownership.catch_up(run.local)
         except Trimmed as error:
@@ -185,7 +185,7 @@ def read(run: Run) -> Ownership:
 def trim(run: Run) -> None:
     """Makes a snapshot of the folder whole, then trims the log below it."""
     run.call(MANIFEST, data=run.local.folder)
-    log_over(run).trim(run.local.last_turn)
+    ImpatientLog(run).trim(run.local.last_turn)
 
 
 PROGRAMS: dict[str, Callable[[Run], Ownership | None]] = {

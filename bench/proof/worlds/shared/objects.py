@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from .....errors import IoError, LogUnreachable
 from .....shared.entry import Entry, chain_of, read_entry
 from .....shared.objects_log import ObjectsLog
+from .....shared.patient import PatientObjects
 
 PUT, GET, LIST, DELETE = "put", "get", "list", "delete"
 CREATED, EXISTS, UNKNOWN = "created", "exists", "unknown"
@@ -68,8 +69,8 @@ class CalledObjects:
         pass
 
 
-class ImpatientLog(ObjectsLog):
-    """The real log, which repeats a call that fails at once, and decodes each entry once."""
+class _Impatient(PatientObjects):
+    """Repeats a call that fails at once."""
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
         for _ in range(_TRIES):
@@ -79,16 +80,21 @@ class ImpatientLog(ObjectsLog):
                 failed = error
         raise LogUnreachable("the shared log was not reached") from failed
 
+
+class ImpatientLog(ObjectsLog):
+    """The real log, which does not wait, and decodes each entry once."""
+
+    def __init__(self, caller: Caller) -> None:
+        objects = CalledObjects(caller)
+        super().__init__(objects, "the store")
+        self._patient = _Impatient(objects, "the store")
+
     def _decode(self, turn: int, data: bytes) -> Entry:
         if (turn, data) not in _DECODED:
             if len(_DECODED) >= _DECODED_MAX:
                 _DECODED.clear()
             _DECODED[turn, data] = super()._decode(turn, data)
         return _DECODED[turn, data]
-
-
-def log_over(caller: Caller) -> ImpatientLog:
-    return ImpatientLog(CalledObjects(caller), "the store")
 
 
 def turn_of(name: str) -> int:

@@ -18,14 +18,15 @@ from .....shared.owner import Ownership
 from .....shared.shared_log import Position
 from ..mutants.mutant import Mutant, planted
 from .machine import ACKNOWLEDGE, WRITE, Run
-from .objects import PUT, CalledObjects, ImpatientLog
+from .objects import PUT, ImpatientLog
 
 _OWNER = "shared.owner:Ownership."
 _WORLD = "bench.proof.worlds.shared."
 _LOG = "shared.objects_log:ObjectsLog."
+_PUT = "shared.patient:PatientObjects._try_put"
 _STORE = _WORLD + "object_store:ObjectStore."
 _APPEND = 'ownership.append(number, 0, changes, b"", [content])'
-_FLOOR_PUT = 'self._put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)'
+_FLOOR_PUT = 'self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)'
 _FLOORS_REMOVED = """\
 for floor in self._numbers(_FLOOR):
         self._objects.remove(f"{_FLOOR}{floor:020d}")
@@ -33,7 +34,7 @@ for floor in self._numbers(_FLOOR):
 _DELETION = """\
 for number in self._numbers(_LOG):
         if number < turn and self._may_go(number):
-            self._patiently(partial(self._objects.remove, slot_name(number)))"""
+            self._patient.remove(slot_name(number))"""
 
 
 class Planted(NamedTuple):
@@ -58,7 +59,7 @@ class _HastyLog(ImpatientLog):
     """Sends an entry, and goes on without knowing whether its slot holds it."""
 
     def __init__(self, caller: Run) -> None:
-        super().__init__(CalledObjects(caller), "the store")
+        super().__init__(caller)
         self.caller = caller
         self.sent: list[Entry] = []
 
@@ -103,9 +104,9 @@ PLANTED = (
         Mutant(
             "exists-is-mine",
             "a put that is refused counts as one's own",
-            _LOG + "_try_put",
-            "if self._objects.create(name, data):",
-            "if self._objects.create(name, data) or True:",
+            _PUT,
+            "if self.objects.create(name, data):",
+            "if self.objects.create(name, data) or True:",
         ),
         ("J2", "J3"),
     ),
@@ -113,9 +114,12 @@ PLANTED = (
         Mutant(
             "exists-is-fenced",
             "a put that is refused counts as another's, though it met its own copy",
-            _LOG + "_try_put",
-            "if self._objects.create(name, data):",
-            "if not self._objects.create(name, data):\n            raise Fenced(0)\n        if True:",
+            _PUT,
+            "if self.objects.create(name, data):",
+            "if not self.objects.create(name, data):\n"
+            "            from planstep.errors import Fenced\n"
+            "            raise Fenced(0)\n"
+            "        if True:",
         ),
         ("J4",),
     ),
@@ -273,7 +277,7 @@ PLANTED = (
             "turns are removed before the snapshot of them is whole",
             _WORLD + "machine:trim",
             "run.call(MANIFEST, data=run.local.folder)",
-            "log_over(run).trim(run.local.last_turn)\n"
+            "ImpatientLog(run).trim(run.local.last_turn)\n"
             "    run.call(MANIFEST, data=run.local.folder)",
         ),
         ("J2",),
