@@ -168,6 +168,7 @@ ROWS = (
         "flips, stale and swapped pages and files, truncations",
         "3,000 flips, 500 pages and files, 200 truncations",
     ),
+    Row("shared-flip", "damaged objects of shared logs", "1,000 damages"),
     Row("oom", "the n-th allocation fails", "2,000 positions", True),
     Row("interrupts", "handlers raise at any bytecode, stacks end", "2,000 commits, every depth"),
     Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),

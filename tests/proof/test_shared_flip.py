@@ -1,0 +1,80 @@
+"""Tests row `shared-flip`: its controls are noticed, and so is each kind of a wrong end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.proof.disks import shared_verdict
+from planstep.bench.proof.disks.shared_damage import KINDS, Damage, draw
+from planstep.bench.proof.disks.shared_verdict import Sample, Verdict, content, judge, make, plant
+from planstep.bench.proof.rows import shared_flip
+from planstep.bench.proof.rows.registry import RowOptions
+from planstep.errors import Corruption
+from planstep.shared.entry import BEGIN, read_entry
+
+
+def test_the_row_is_clean_and_draws_each_kind(options: RowOptions) -> None:
+    result = shared_flip.run(options)
+    assert result.violations == []
+    assert result.faults.keys() == {*KINDS} == shared_flip.SHARES.keys()
+    assert result.figures["refused"] >= 10 and result.figures["harmless"] >= 10
+
+
+def test_both_planted_bugs_are_noticed(options: RowOptions) -> None:
+    result = shared_flip.control(options)
+    assert any("rewritten" in text or "sealed anew" in text for text in result.violations)
+    assert "not_noticed" not in result.figures
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
+    return make(tmp_path_factory.mktemp("samples") / "made")
+
+
+def test_the_logs_have_what_a_damage_may_strike(samples: list[Sample]) -> None:
+    whole, trimmed = samples
+    entries = [
+        read_entry(data, name) for name, data in whole.objects.items() if name.startswith("log/")
+    ]
+    assert len([entry for entry in entries if entry.kind == BEGIN]) == 3
+    assert len(trimmed.objects) < len(whole.objects)
+    assert any(name.startswith("floor/") for name in trimmed.objects)
+    assert [*whole.folders.values()][0] is None and None not in trimmed.folders.values()
+
+
+@pytest.mark.parametrize("which", [shared_verdict.EMPTY, shared_verdict.OLD])
+def test_what_is_drawn_is_found(samples: list[Sample], tmp_path: Path, which: str) -> None:
+    plant(tmp_path / "log", samples[0].objects)
+    shown = content(tmp_path / "log", tmp_path / "machine")
+    for kind in KINDS:
+        damage = draw(kind, 3, 1, samples[0].objects, samples[0].objects)
+        verdict = judge(tmp_path / "damaged", samples[0], which, damage, shown)
+        assert verdict.end in ("refused", "harmless"), verdict
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        (Corruption("turn 7 of the shared log is wrong"), "an error without the place"),
+        (Corruption("something is damaged"), "an error without the place"),
+        (KeyError("turn 5"), "an untyped error"),
+        (None, "it shows other content"),
+    ],
+)
+def test_a_wrong_end_is_noticed(
+    samples: list[Sample],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception | None,
+    why: str,
+) -> None:
+    def content(*args: Any) -> Any:
+        if raised is not None:
+            raise raised
+        return "other"
+
+    monkeypatch.setattr(shared_verdict, "content", content)
+    damage = Damage("flip", "bit 0 of byte 0", {"log/00000000000000000005": b""}, (5,))
+    verdict = judge(tmp_path / "d", samples[0], shared_verdict.EMPTY, damage, "whole")
+    assert verdict == Verdict("wrong", verdict.why) and verdict.why.startswith(why)
