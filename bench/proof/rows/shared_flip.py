@@ -31,7 +31,7 @@ from .registry import RowOptions, RowResult
 SHARES = {"flip": 600, "cut": 100, "gone": 80, "exchanged": 80, "foreign": 70, "rewritten": 70}
 _PIECE = 25
 _SECONDS = 60.0
-_MISSED = "it shows other content"
+_MISSED, _LATE = "it shows other content", "an error without the place"
 
 
 class _Task(NamedTuple):
@@ -49,10 +49,10 @@ def run(options: RowOptions) -> RowResult:
 
 
 def control(options: RowOptions) -> RowResult:
-    """Leaves out what finds damage, one after the other; without any of it there must be misses."""
+    """Leaves out the checksums, then the chain: the first finds damage at the next turn only, or never."""
     result = RowResult(seeds=(options.seed, options.seed))
-    for blind in ("crc", "chain"):
-        one = _run(options, blind).planted(_MISSED)
+    for blind, words in (("crc", (_MISSED, _LATE)), ("chain", (_MISSED,))):
+        one = _run(options, blind).planted(*words)
         if not one.violations:
             return one
         result.add(one)
