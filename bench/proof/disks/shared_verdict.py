@@ -52,7 +52,7 @@ def _write(db: Engine, first: int, count: int) -> None:
     for n in range(first, first + count):
         with db.transaction() as tx:
             tx.write(topic.name, f"record {n} " * (1 + n % 5), partition=0)
-            tx.put(table.name, n % 7, f"{ROW.decode()}{n}")
+            tx.put(table.name, n, f"{ROW.decode()}{n}")
             tx.commit()
 
 

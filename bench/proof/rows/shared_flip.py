@@ -29,7 +29,7 @@ from ..patching import exchange
 from .registry import RowOptions, RowResult
 
 SHARES = {"flip": 600, "cut": 100, "gone": 80, "exchanged": 80, "foreign": 70, "rewritten": 70}
-_PIECE = 25
+_PIECE, _CONTROLLED = 25, 24
 _SECONDS = 60.0
 _MISSED, _LATE = "it shows other content", "an error without the place"
 
@@ -45,28 +45,35 @@ class _Task(NamedTuple):
 
 
 def run(options: RowOptions) -> RowResult:
-    return _run(options, "")
+    whole = sum(SHARES.values())
+    total = options.of(whole)
+    return _run(
+        options,
+        "",
+        [
+            (kind, number)
+            for kind, share in SHARES.items()
+            for number in range(max(1, round(share * total / whole)))
+        ],
+    )
 
 
 def control(options: RowOptions) -> RowResult:
     """Leaves out the checksums, then the chain: the first finds damage at the next turn only, or never."""
     result = RowResult(seeds=(options.seed, options.seed))
-    for blind, words in (("crc", (_MISSED, _LATE)), ("chain", (_MISSED,))):
-        one = _run(options, blind).planted(*words)
+    for blind, kind, words in (
+        ("crc", "flip", (_MISSED, _LATE)),
+        ("chain", "rewritten", (_MISSED,)),
+    ):
+        numbers = [(kind, number) for number in range(options.runs or _CONTROLLED)]
+        one = _run(options, blind, numbers).planted(*words)
         if not one.violations:
             return one
         result.add(one)
     return result
 
 
-def _run(options: RowOptions, blind: str) -> RowResult:
-    whole = sum(SHARES.values())
-    total = options.of(whole)
-    numbers = [
-        (kind, number)
-        for kind, share in SHARES.items()
-        for number in range(max(1, round(share * total / whole)))
-    ]
+def _run(options: RowOptions, blind: str, numbers: list[tuple[str, int]]) -> RowResult:
     home = options.memory / f"shared-flip-{blind}"
     samples = _made(home / "sample", blind)
     (foreign, _) = _made(home / "foreign", blind)
