@@ -15,6 +15,7 @@
     chore_failed        WARNING  store (a host's folder), error: it is tried again
     left_open           WARNING  store (a host's folder), error: close() could not tell the shared log, so another
                                  machine opens the store with takeover=True
+    run_damaged         ERROR    where (of a shared log), error: each turn of it is read by itself
     snapshot_made       INFO     store (a host's folder), turn, bytes (of all parts), sent (bytes), seconds
     snapshot_restored   INFO     store, turn, bytes, seconds: a folder begins from a snapshot of its shared log
     snapshot_unusable   ERROR    snapshot, error: it is damaged or lacks a part, and an older one is used
@@ -162,6 +163,11 @@ def chore_failed(store: os.PathLike[str], error: BaseException) -> None:
 def left_open(store: os.PathLike[str], error: BaseException) -> None:
     text = f"{store}: closed, and the shared log does not know it: another machine has to take it over: {error}"
     emit(logging.WARNING, "left_open", text, store=os.fspath(store), error=str(error))
+
+
+def run_damaged(where: str, error: BaseException) -> None:
+    text = f"{error}: each turn of it is read by itself"
+    emit(logging.ERROR, "run_damaged", text, where=where, error=str(error))
 
 
 def snapshot_made(store: os.PathLike[str], turn: int, size: int, sent: int, seconds: float) -> None:

@@ -8,18 +8,36 @@ import pytest
 from s3_kit import InBucket, Wire, moto_server, use_server, wire_to
 from shared_kit import ROOT, Backing, InFolder, InMemory
 
+from planstep.shared.runs import RunWriter
 
-@pytest.fixture(params=["memory", "folder", "bucket"])
-def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backing]:
-    """An empty log in memory, one in a folder, and one in a bucket."""
-    if request.param == "memory":
+
+@pytest.fixture(params=["memory", "runs", "folder", "bucket"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of shared log: in memory, with runs of few turns too, in a folder, in a bucket."""
+    return str(request.param)
+
+
+@pytest.fixture
+def backing(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backing]:
+    """An empty log of each kind."""
+    if kind == "runs":
+        request.getfixturevalue("short_runs")
+    if kind in ("memory", "runs"):
         yield InMemory()
-    elif request.param == "bucket":
+    elif kind == "bucket":
         yield request.getfixturevalue("bucket")
     else:
         folder = InFolder(tmp_path / "shop")
         yield folder
         folder.close()
+
+
+@pytest.fixture
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each two turns are a run, which is there before the next turn, and all readers fetch ahead."""
+    monkeypatch.setattr("planstep.shared.runs.RUN_TURNS", 2)
+    monkeypatch.setattr("planstep.shared.objects_log.FAR", 0)
+    monkeypatch.setattr(RunWriter, "_put_behind", RunWriter._put)
 
 
 @pytest.fixture

@@ -97,6 +97,16 @@ def test_machines_agree_whatever_goes_wrong() -> None:
     assert turns > 3_000 and terms > 1_000 and refused > 1_000, (turns, terms, refused)
 
 
+@pytest.mark.usefixtures("short_runs")
+def test_machines_agree_with_runs() -> None:
+    runs = 0
+    for seed in range(2_000, 2_100):
+        backing = InMemory()
+        play(backing, seed, 300)
+        runs += len(backing.shared.names("run/"))
+    assert runs > 100, runs
+
+
 def test_machines_agree_in_a_folder_too(tmp_path: Path) -> None:
     for seed in range(30):
         folder = InFolder(tmp_path / f"log {seed}")

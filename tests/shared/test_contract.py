@@ -140,9 +140,21 @@ def test_one_of_many_that_append_at_once_gets_the_slot(backing: Backing) -> None
 # damage ----------------------------------------------------------------------------------------
 
 
+def filled_without_runs(backing: Backing, turns: int) -> list[Entry]:
+    """Appends so many turns. No run has them once more, from which a reader would take what is damaged."""
+    entries = filled(backing, turns)
+    remove_runs(backing)
+    return entries
+
+
+def remove_runs(backing: Backing) -> None:
+    for name in backing.objects().names("run/"):
+        backing.remove(name)
+
+
 @pytest.mark.parametrize("missing", [[3], [1], [1, 2, 3], [2, 3, 4, 5]], ids=str)
 def test_a_hole_is_corruption_and_not_the_end(backing: Backing, missing: list[int]) -> None:
-    entries = filled(backing, 6)
+    entries = filled_without_runs(backing, 6)
     for turn in missing:
         backing.remove(slot(turn))
     log = backing.open()
@@ -155,7 +167,7 @@ def test_a_hole_is_corruption_and_not_the_end(backing: Backing, missing: list[in
 
 
 def test_a_hole_that_comes_later_is_found_by_a_reader_at_the_end(backing: Backing) -> None:
-    entries = filled(backing, 2)
+    entries = filled_without_runs(backing, 2)
     log = backing.open()
     assert read_all(log) == entries
     backing.write(slot(4), history(4)[3].data)
@@ -167,21 +179,23 @@ def test_a_hole_that_comes_later_is_found_by_a_reader_at_the_end(backing: Backin
 def test_turns_that_come_while_the_end_is_looked_for_are_no_hole(
     backing: Backing, call: str
 ) -> None:
-    entries = filled(backing, 1)
+    entries = filled_without_runs(backing, 1)
     log, writer = backing.open(), backing.open()
     assert log.read(1, 0) == entries
     if call == "get":
-        assert log.read(1, 0) == []  # from now on it looks at the next slot alone
+        assert log.read(1, 0) == []
+    else:
+        log.open(at(entries[0]))  # so it lists once more
     coming = history(3)[1:]
     writer.read(1, 0)
     objects: Any = log._objects
     real = getattr(objects, call)
 
-    def late(name: str) -> Any:
+    def late(name: str, *start: str) -> Any:
         if name in ("log/", slot(3)):
             while coming:
                 writer.append(coming.pop(0))
-        return real(name)
+        return real(name, *start)
 
     setattr(objects, call, late)
     assert log.read(ALL, 0) == history(3)[1:]
@@ -189,7 +203,7 @@ def test_turns_that_come_while_the_end_is_looked_for_are_no_hole(
 
 
 def test_damage_is_corruption_and_the_turns_before_it_are_read(backing: Backing) -> None:
-    entries = filled(backing, 3)
+    entries = filled_without_runs(backing, 3)
     data = entries[1].data
     for at_byte in range(len(data)):
         backing.write(slot(2), data[:at_byte] + bytes([data[at_byte] ^ 1]) + data[at_byte + 1 :])
@@ -202,7 +216,7 @@ def test_damage_is_corruption_and_the_turns_before_it_are_read(backing: Backing)
 
 
 def test_a_turn_in_another_ones_slot_is_corruption(backing: Backing) -> None:
-    entries = filled(backing, 3)
+    entries = filled_without_runs(backing, 3)
     backing.write(slot(2), entries[2].data)
     log = backing.open()
     log.open(at(entries[0]))
@@ -211,7 +225,7 @@ def test_a_turn_in_another_ones_slot_is_corruption(backing: Backing) -> None:
 
 
 def test_a_slot_that_is_damaged_tells_an_owner_nothing(backing: Backing) -> None:
-    entries = filled(backing, 2)
+    entries = filled_without_runs(backing, 2)
     backing.write(slot(2), entries[1].data[:-1])
     log = backing.open()
     log.open(at(entries[0]))
@@ -222,7 +236,7 @@ def test_a_slot_that_is_damaged_tells_an_owner_nothing(backing: Backing) -> None
 
 
 def test_names_of_others_are_passed_by(backing: Backing) -> None:
-    entries = filled(backing, 2)
+    entries = filled_without_runs(backing, 2)
     for name in ("log/.nfs0001", "log/7", "log/" + "9" * 21, "floor/README", "floor/" + "x" * 20):
         backing.write(name, b"?")
     log = backing.open()
@@ -248,7 +262,7 @@ def test_a_root_that_is_gone_is_not_replaced(backing: Backing) -> None:
 
 
 def trimmed_history(backing: Backing) -> list[Entry]:
-    """Appends BEGIN 1, turns 2 and 3, BEGIN 4, turns 5 to 7, and returns them."""
+    """Appends BEGIN 1, turns 2 and 3, BEGIN 4, turns 5 to 7, and returns them. There are no runs."""
     entries = history(3)
     entries.append(begin_behind(entries[2], SECOND))
     for _ in range(3):
@@ -256,6 +270,7 @@ def trimmed_history(backing: Backing) -> list[Entry]:
     log = backing.open()
     for entry in entries:
         log.append(entry)
+    remove_runs(backing)
     return entries
 
 

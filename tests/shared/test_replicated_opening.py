@@ -329,6 +329,21 @@ def test_a_folder_without_its_log_makes_none(machines: Machines) -> None:
     assert not (machines.home / "log").exists()
 
 
+def test_without_create_the_log_must_be_there(machines: Machines) -> None:
+    for _ in range(2):
+        with pytest.raises(planstep.PlanstepError, match="log"):
+            machines.take_over("a", create=False)
+        assert not (machines.home / "log").exists()
+        assert not (machines.folder("a") / "host-0").exists()
+    with machines.open("a") as db:
+        write(db, "k")
+    with machines.open("b", create=False) as db:
+        assert rows(db) == {"k": 1}
+        write(db, "l")
+    with machines.open("b", create=False) as db:
+        assert rows(db) == {"k": 1, "l": 1}
+
+
 def test_meta_of_a_store_that_is_not_replicated_is_as_ever(tmp_path: Path) -> None:
     planstep.open(tmp_path / "s").close()
     meta = StoreMeta.FromString((tmp_path / "s" / "host-0" / "meta.pb").read_bytes())

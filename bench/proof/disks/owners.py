@@ -24,9 +24,10 @@ from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import EngineClosed, Fenced, OwnedElsewhere, Undetermined
 from ....runtime import open_stores, replication
+from ....shared.ahead import slot_name
 from ....shared.entry import BEGIN, Entry
 from ....shared.files_log import LinkedFiles
-from ....shared.objects_log import ObjectsLog, slot_name
+from ....shared.objects_log import ObjectsLog
 from ....store.verify import verify
 from ..patching import exchange
 from .forked import Say, keep_busy, small_steps
@@ -148,7 +149,7 @@ def _early() -> None:
     def append(log: Any, entry: Entry) -> bytes:
         if entry.kind == BEGIN:
             return really(log, entry)
-        log._turn = entry.turn  # noqa: SLF001
+        log._last = entry  # noqa: SLF001
         waiting.put((time.monotonic() + _LATE_SECONDS, log, entry))
         return b""
 
@@ -157,7 +158,7 @@ def _early() -> None:
             due, log, entry = waiting.get()
             time.sleep(max(0.0, due - time.monotonic()))
             if log not in late:
-                found = log._put(slot_name(entry.turn), entry.data)  # noqa: SLF001
+                found = log._patient.put(slot_name(entry.turn), entry.data)  # noqa: SLF001
                 if found != entry.data:
                     late.append(log)
 

@@ -228,7 +228,8 @@ def open(
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
-    create           make the store when there is none; False: a path without one is an error
+    create           make the store when there is none; False: a path without one is an error. With replicate it
+                     says so of the shared log, and a folder is made where there is none
     read_only        writing raises NotSupported; None: False
     wait             seconds to wait for another process that owns the store; else StoreInUse
     mode             the commit protocol: "deterministic", "kafka" or "pulsar"; None: as stored, new: deterministic

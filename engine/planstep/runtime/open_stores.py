@@ -109,10 +109,10 @@ def _open_replicated(
     folder = path / "host-0"
     meta = load_meta(folder, Files())
     if meta is None:
-        _check_may_be_made(path, options.create)
-    shared = connect(settings, folder, meta, options.mode, options.takeover)
+        _check_may_be_made(path, True)
+    shared = connect(settings, folder, meta, options.mode, options.takeover, options.create)
     try:
-        options = replace(options, mode=shared.root.mode, hosts=1, durability="os")
+        options = replace(options, create=True, mode=shared.root.mode, hosts=1, durability="os")
         from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root, meta)
         if meta is None:
             from_snapshot()
@@ -386,7 +386,7 @@ def open_runtime(
         runtime = _runtime([MemoryStore() for _ in range(options.hosts or 1)], kind, options)
         opened.append(runtime)
         return runtime
-    make = options.create and not options.read_only
+    make = (options.create or options.replicate is not None) and not options.read_only
     # OSError: no permission, a file where a folder should be, a name too long.
     with typed_errors(Path(path)):
         if make and options.replicate is None and not Path(path).exists():

@@ -244,17 +244,22 @@ def _begin(
 
 
 def connect(
-    settings: Replicate, folder: Path, meta: Meta | None, mode: str | None, takeover: bool
+    settings: Replicate,
+    folder: Path,
+    meta: Meta | None,
+    mode: str | None,
+    takeover: bool,
+    create: bool,
 ) -> Connection:
     """Connects a folder to its shared log, which the first machine to open it makes.
 
-    `meta`: the folder's, None for an empty one. Only an empty folder makes a log. NotSupported, Diverged,
-    WrongMode, FormatError, IoError.
+    `meta`: the folder's, None for an empty one. Only an empty folder makes a log, if it may `create` one.
+    NotSupported, Diverged, WrongMode, FormatError, IoError.
     """
     root = None
-    if meta is None:
+    if meta is None and create:
         root = Root(os.urandom(16), mode or "deterministic", FORMAT)
-    else:
+    elif meta is not None:
         check_shared(folder, meta, meta.store_id)
     log, root = open_shared_log(settings.url, root, settings.log_timeout)
     try:

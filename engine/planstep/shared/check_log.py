@@ -30,9 +30,10 @@ from ..errors import (
     Trimmed,
     reason,
 )
+from .ahead import slot_name
 from .contender import LARGE_EACH
 from .files_log import folder_of
-from .objects_log import ObjectsLog, slot_name
+from .objects_log import ObjectsLog
 from .registry import erase_shared_log, open_shared_log, scheme_of
 from .root import FORMAT
 from .shared_log import Position, Root, SharedLog

@@ -3,6 +3,7 @@
     store                the root (root.py)
     log/<20 digits>      a turn (entry.py)
     floor/<20 digits>    turns below that number may be gone; the highest one counts
+    run/<first>-<last>   turns once more, for readers that are far behind (runs.py)
 
     append   put (patient.py) ─ the name holds the same bytes ─▶ decided
                               └ other bytes ─▶ Fenced
@@ -10,8 +11,8 @@
 No other answer than "done" decides. "It exists" may be said of one's own object, whose answer was lost, or where
 nothing landed. An object that is absent may be on its way still. So the slot's bytes decide.
 
-Left out: reading many slots at once. A follower that reached the end finds a hole of one slot, but not a wider one;
-each opening lists the whole log and finds both.
+Left out: a reader that reached the end finds a hole of one slot, but not a wider one, nor a floor at each look;
+each opening lists the log and finds them.
 
 Next: root.py.
 """
@@ -27,19 +28,19 @@ from ..errors import (
     IoError,
     Trimmed,
 )
+from .ahead import FAR, Ahead, slot_name
 from .entry import BEGIN, Entry, read_entry
 from .patient import LOG_TIMEOUT, PAUSE, PatientObjects
 from .root import encode_root, read_root
+from .runs import RUN, RUN_TURNS, RunWriter, run_name, turns_of
 from .shared_log import Objects, Position, Root
 
 _STORE, _LOG, _FLOOR = "store", "log/", "floor/"
 _FLOOR_DATA = b"PSF1"
 _NUMBER = re.compile("[0-9]{20}")
 _POLL_MAX = 0.2
-
-
-def slot_name(turn: int) -> str:
-    return f"{_LOG}{turn:020d}"
+_LOOKS = 10
+"""At the end of the log, one look in so many asks for the floor, which costs a list."""
 
 
 def open_root(objects: Objects, where: str, root: Root | None) -> Root:
@@ -69,7 +70,10 @@ def _make_root(objects: Objects, where: str, root: bytes) -> bytes:
 
 
 class ObjectsLog:
-    """A SharedLog. Invariant: `_turn` is the last turn that was read or appended, or where `open` said."""
+    """A SharedLog. Invariant: `_last` is the last turn that was read or appended, or where `open` said.
+
+    `_known` is the last turn that a list showed; None: nothing was listed since `open`.
+    """
 
     def __init__(
         self, objects: Objects, where: str, timeout: float = LOG_TIMEOUT, pause: float = PAUSE
@@ -79,8 +83,11 @@ class ObjectsLog:
         self._objects = objects
         self._where = where
         self._pause = pause
-        self._turn = 0
-        self._listed = False
+        self._last: Entry | Position = Position()
+        self._known: int | None = None
+        self._looks = 0  # in a row, that found the end
+        self._ahead = Ahead(objects, where)
+        self._runs = RunWriter(objects)
 
     @property
     def objects(self) -> Objects:
@@ -91,7 +98,8 @@ class ObjectsLog:
         return False
 
     def open(self, at: Position) -> None:
-        self._turn, self._listed = at.turn, False
+        self._last, self._known = at, None
+        self._runs.reset()
 
     # reading -------------------------------------------------------------------------------
 
@@ -110,9 +118,9 @@ class ObjectsLog:
         entries: list[Entry] = []
         size = 0
         while not entries or size < limit_bytes:
-            turn = self._turn + len(entries) + 1
+            last = entries[-1] if entries else self._last
             try:
-                entry = self._slot(turn)
+                entry = self._behind(last)
             except Corruption:
                 if not entries:
                     raise
@@ -120,33 +128,57 @@ class ObjectsLog:
             if entry is not None:
                 entries.append(entry)
                 size += len(entry.data)
-            elif entries or self._ends_before(turn):
+            elif entries or self._ends_before(last.turn + 1):
                 break
         if entries:
             self._patient.sync(slot_name(entries[-1].turn))
-            self._turn = entries[-1].turn
+            self._last, self._looks = entries[-1], 0
+            self._runs.reset()
         return entries
+
+    def _behind(self, last: Entry | Position) -> Entry | None:
+        """Returns the turn behind another one; None: its slot is empty."""
+        turn = last.turn + 1
+        if self._known is None or turn > self._known + FAR:
+            self._look_ahead(turn)
+        found = self._ahead.take(turn, last)
+        if isinstance(found, bytes):
+            return self._decode(turn, found)
+        return found or self._slot(turn)
+
+    def _look_ahead(self, turn: int) -> None:
+        """Lists what is there from a turn on, and fetches it ahead if that is far."""
+        names = self._patient.names(RUN, run_name(max(0, turn - RUN_TURNS), 0))
+        runs = [run for run in map(turns_of, names) if run is not None and run[1] >= turn]
+        # A run alone says nothing: its last turn has to be there.
+        above = runs[-1][1] if runs else 0
+        slots = self._numbers(_LOG, slot_name(max(turn, above) - 1))
+        if runs and not slots:
+            slots = self._numbers(_LOG, slot_name(turn - 1))
+        self._known, self._looks = max(slots, default=turn - 1), 0
+        if self._known - turn >= FAR:
+            self._ahead.begin(self._known, runs)
+        else:
+            self._ahead.end()
 
     def _ends_before(self, turn: int) -> bool:
         """Returns whether neither this slot nor one above is written; False if this one is by now.
 
         Trimmed; Corruption for a hole.
         """
-        if self._listed:
-            above = self._patient.get(slot_name(turn + 1)) is not None
-        else:
-            above = any(number > turn for number in self._numbers(_LOG))
+        assert self._known is not None
+        above = self._known >= turn or self._patient.get(slot_name(turn + 1)) is not None
         if above and self._patient.get(slot_name(turn)) is not None:
             return False
         # Asked after the slot was absent: a floor is written before a slot is removed.
-        floor = self.floor()
+        floor = self.floor() if above or self._looks % _LOOKS == 0 else 1
+        self._looks += 1
         if floor > turn:
             raise Trimmed(floor)
         if above:
             raise Corruption(
                 f"{self._where}/{slot_name(turn)} is missing, though there are later turns"
             )
-        self._listed = True
         return True
 
     def _slot(self, turn: int) -> Entry | None:
@@ -160,26 +192,27 @@ class ObjectsLog:
             raise Corruption(f"{where} has the entry of turn {entry.turn}")
         return entry
 
-    def _numbers(self, prefix: str) -> list[int]:
-        names = self._patient.names(prefix)
+    def _numbers(self, prefix: str, start: str = "") -> list[int]:
+        names = self._patient.names(prefix, start)
         ends = (name.removeprefix(prefix) for name in names)
         return [int(end) for end in ends if _NUMBER.fullmatch(end)]
 
     # appending -----------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> bytes:
-        assert entry.turn == self._turn + 1
+        assert entry.turn == self._last.turn + 1
         found = self._patient.put(slot_name(entry.turn), entry.data)
         if found != entry.data:
             raise Fenced(self._decode(entry.turn, found).owner.term)
-        self._turn = entry.turn
+        self._last = entry
+        self._runs.add(entry)
         if entry.kind == BEGIN:
             with suppress(IoError):
                 self._objects.tidy()
         return b""
 
     def barrier(self) -> None:
-        entry = self._slot(self._turn + 1)
+        entry = self._slot(self._last.turn + 1)
         if entry is not None:
             raise Fenced(entry.owner.term)
 
@@ -193,6 +226,10 @@ class ObjectsLog:
         for number in self._numbers(_LOG):
             if number < turn and self._may_go(number):
                 self._patient.remove(slot_name(number))
+        for name in self._patient.names(RUN):
+            run = turns_of(name)
+            if run is not None and run[1] < turn:
+                self._patient.remove(name)
 
     def _may_go(self, turn: int) -> bool:
         try:
@@ -202,4 +239,6 @@ class ObjectsLog:
         return entry is not None and entry.kind != BEGIN
 
     def close(self) -> None:
+        self._ahead.end()
+        self._runs.close()
         self._objects.close()

@@ -4,7 +4,7 @@
              └ any other answer ─▶ get ─ bytes ─▶ they are what the name holds for ever
                                     └ nothing ─▶ create again … until the time-out: LogUnreachable
 
-Next: objects_log.py.
+Next: runs.py.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ class PatientObjects:
     def sync(self, name: str) -> None:
         self._patiently(partial(self.objects.sync, name))
 
-    def names(self, prefix: str) -> list[str]:
-        return self._patiently(partial(self.objects.names, prefix))
+    def names(self, prefix: str, start: str = "") -> list[str]:
+        return self._patiently(partial(self.objects.names, prefix, start))
 
     def remove(self, name: str) -> None:
         self._patiently(partial(self.objects.remove, name))
