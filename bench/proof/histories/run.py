@@ -6,6 +6,9 @@
               ▼                      ▼
             Trace: transactions, operations, then the store's records       + looks at everything at one step
 
+A replicated store lives in the folders of several machines. Each life is on the next one, and takes the store over;
+every other life is not killed, but frozen until the next one has written: then it wakes, and finds itself fenced.
+
 The writers' tapes hold every answer that they got. Only for transactions whose answer a kill prevented, the
 outcome comes from the engine's own records.
 
@@ -22,6 +25,7 @@ import time
 from array import array
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import planstep
 
@@ -39,13 +43,15 @@ from . import journal as tape
 from .journal import entries, used
 from .reader import STOP
 from .schema import FEEDS, TOPICS, Observation, World, observe
-from .writer import LifeSpec
+from .writer import THREADS, WINDOW, LifeSpec
 
 READERS = 2
 _PATIENCE_S = 900.0
 _LOOK_S = 0.002
 _WORDS_ENDED = 7
 """Roughly, the words of an ended transaction: a tape's length shows a life's progress."""
+_MORE = 20
+"""So many times its share of the transactions is what a life might do if it were not ended."""
 _SAMPLE = 32
 """The number of rows of each look that go into the trace; judge.py compares all of them."""
 _READ, _READ_BYTES = 50_000, 64 << 20
@@ -54,7 +60,11 @@ _OPERATIONS = {tape.READ: "read", tape.WRITE: "write", tape.CONSUME: "consume"}
 
 @dataclass(frozen=True)
 class Plan:
-    """Describes a history to make. `kills` lives end by kill -9; one more life follows them."""
+    """Describes a history to make. `kills` lives end by kill -9; one more life follows them.
+
+    `machines`: how many folders a replicated store has, 0 for a store that is not replicated. Its owners look at
+    everything, too, and promise that it is up to date: `reads`, as of planstep.Replicate.
+    """
 
     name: str
     hosts: int
@@ -62,6 +72,8 @@ class Plan:
     kills: int
     world: World = field(default_factory=World)
     planted: str = ""
+    machines: int = 0
+    reads: Literal["confirmed", "local"] = "confirmed"
 
 
 @dataclass
@@ -78,6 +90,7 @@ class History:
     """The number of commits that their own life learned of by asking for the outcome."""
     wrong: list[str] = field(default_factory=list)
     kills: int = 0
+    frozen: int = 0
     opened_s: list[float] = field(default_factory=list)
     writing_s: float = 0.0
 
@@ -103,6 +116,9 @@ class _Course:
         self._store, self._tapes = options.folder / plan.name, options.memory / f"tapes-{plan.name}"
         self._draw = random.Random(f"{options.seed}-{plan.name}-kills")
         self._children = Children()
+        self._url = (options.folder / f"{plan.name}-log").as_uri() if plan.machines else ""
+        self._frozen: tuple[Child, Path] | None = None
+        self._lookers: list[str] = []  # owners whose looks are to be read
         self._open: dict[int, tuple[str, array[int]]] = {}  # (worker, words), outcome unknown
         self._ended: dict[int, array[int]] = {}
         self._numbers = 0  # numbers given so far; a kill leaves some unused
@@ -119,9 +135,9 @@ class _Course:
             folder = self._tapes / f"life-{number}"
             folder.mkdir()
             # A life that will be killed gets more work than it can finish.
-            amount = max(1, plan.transactions - self._begun) if last else 2 * quota
+            amount = max(1, plan.transactions - self._begun) if last else _MORE * quota
             life = LifeSpec(
-                os.fspath(self._store),
+                os.fspath(self._folder(number)),
                 os.fspath(folder),
                 plan.hosts,
                 plan.world,
@@ -131,20 +147,26 @@ class _Course:
                 self._numbers,
                 ids,
                 plan.planted,
+                self._url,
+                plan.reads,
             )
             spec = folder.with_suffix(".json")
             spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
             writer = self._start("writer", spec, output=folder / "said")
             self._decode()  # what the life before left, while this one runs
-            if number == 0:
-                while not (folder / "client-0").exists() and writer.poll() is None:
-                    time.sleep(_LOOK_S)
-                readers = [self._reader(n) for n in range(READERS) if writer.poll() is None]
+            readers += self._readers(number, writer, folder)
+            self._thaw(writer, folder)
             words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
-            self._live(writer, folder, words)
+            # The life after next resolves what a frozen one leaves undecided.
+            freezes = bool(plan.machines) and number + 1 < plan.kills and number % 2 == 1
+            self._live(writer, folder, words, freezes)
             history.writing_s += time.monotonic() - began
-            ids = self._read_tapes(folder)
+            if freezes:
+                self._frozen, ids = (writer, folder), []
+                self._numbers = life.numbers + life.transactions
+            else:
+                ids = self._read_tapes(folder)
             self._options.tell(f"{plan.name}: life {number + 1} of {plan.kills + 1} has ended")
             if history.wrong:
                 break
@@ -153,7 +175,9 @@ class _Course:
         (self._tapes / STOP).touch()
         for n, reader in enumerate(readers):
             self._wait(reader, f"reader {n}", self._tapes / f"reader-{n}.said")
-            self._looks(f"reader-{n}")
+            self._looks(f"reader-{n}", not plan.machines)  # a machine's folder may be behind
+        for name in self._lookers:
+            self._looks(name)
 
     # processes ------------------------------------------------------------------------------------
 
@@ -162,36 +186,73 @@ class _Course:
             words = module(f"{__package__}.{name}", *arguments)
             return self._children.start(words, stdout=stream, stderr=stream)
 
-    def _reader(self, number: int) -> Child:
+    def _folder(self, life: int) -> Path:
+        """Returns the folder of the machine that this life is on."""
+        machines = self._plan.machines
+        return (
+            self._store.with_name(f"{self._plan.name}-{life % machines}")
+            if machines
+            else self._store
+        )
+
+    def _readers(self, life: int, writer: Child, folder: Path) -> list[Child]:
+        """Starts the readers that begin with this life: all with the first, or one with each machine."""
+        numbers = range(READERS) if life == 0 else ()
+        if self._plan.machines:
+            numbers = range(READERS)[life : life + 1]
+        while numbers and not (folder / "client-0").exists() and writer.poll() is None:
+            time.sleep(_LOOK_S)
+        return [self._reader(n, self._folder(life)) for n in numbers if writer.poll() is None]
+
+    def _reader(self, number: int, store: Path) -> Child:
         name = f"reader-{number}"
         return self._start(
             "reader",
-            self._store,
+            store,
             self._tapes,
             name,
             json.dumps(list(self._plan.world)),
             output=self._tapes / f"{name}.said",
         )
 
-    def _live(self, writer: Child, folder: Path, words: int | None) -> None:
-        """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
+    def _live(self, writer: Child, folder: Path, words: int | None, freezes: bool) -> None:
+        """Waits until the writer ends; kills or freezes it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
             if not (folder / "closed").exists():
                 self.history.wrong.append("the writer's last life has not closed its store")
         else:
-            deadline = time.monotonic() + _PATIENCE_S
-            ends = folder / "ends"
-            while writer.poll() is None and time.monotonic() < deadline:
-                if ends.exists() and used(ends) >= words:
-                    writer.send_signal(signal.SIGKILL)
-                    self.history.kills += writer.wait() == -signal.SIGKILL
-                time.sleep(_LOOK_S)
-            if writer.poll() != -signal.SIGKILL:
+            if self._has_written(writer, folder, words) and freezes:
+                writer.send_signal(signal.SIGSTOP)
+                self.history.frozen += 1
+            elif writer.poll() is None:
+                writer.send_signal(signal.SIGKILL)
+                self.history.kills += writer.wait() == -signal.SIGKILL
+            if not freezes and writer.poll() != -signal.SIGKILL:
                 self._wait(writer, "the writer", folder / "said", 0.0)
         opened = folder / "opened"
         if opened.exists():
             self.history.opened_s.append(int(opened.read_text()) / 1e9)
+
+    def _has_written(self, writer: Child, folder: Path, words: int) -> bool:
+        """Waits until the writer's tape of ends holds `words` words; False if it ends or hangs before."""
+        ends, deadline = folder / "ends", time.monotonic() + _PATIENCE_S
+        while writer.poll() is None and time.monotonic() < deadline:
+            if ends.exists() and used(ends) >= words:
+                return True
+            time.sleep(_LOOK_S)
+        return False
+
+    def _thaw(self, writer: Child, folder: Path) -> None:
+        """Wakes a frozen owner once the one after it has written, and reads its tapes when it has ended."""
+        if self._frozen is None:
+            return
+        (owner, tapes), self._frozen = self._frozen, None
+        self._has_written(writer, folder, _WORDS_ENDED * THREADS * WINDOW)
+        owner.send_signal(signal.SIGCONT)
+        self._wait(owner, "a fenced owner", tapes / "said")
+        self._read_tapes(tapes)
+        self._decode()
 
     def _wait(
         self,
@@ -212,7 +273,8 @@ class _Course:
 
     def end(self) -> None:
         self._children.close()
-        for folder in (self._tapes, self._store):
+        stores = self._store.parent.glob(f"{self._store.name}*")
+        for folder in (self._tapes, *stores):
             shutil.rmtree(folder, ignore_errors=True)
 
     # tapes ----------------------------------------------------------------------------------------
@@ -232,6 +294,9 @@ class _Course:
                 self._open[words[0]] = f"{folder.name}-{path.name}", words
                 self._begun += 1
                 self._numbers = max(self._numbers, words[0] + 1)
+        if (folder / "looks").exists():
+            self._lookers.append(f"owner-{folder.name}")
+            (folder / "looks").rename(self._tapes / self._lookers[-1])
         shutil.rmtree(folder)
         return [
             (number, f"{words[3]}-{words[4]}")
@@ -287,14 +352,18 @@ class _Course:
             )
         )
 
-    def _looks(self, name: str) -> None:
-        """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
+    def _looks(self, name: str, is_recent: bool = True) -> None:
+        """Reads a reader's looks; puts a part of each into the trace as a read-only transaction if it promises to
+        be recent.
+        """
         draw = random.Random(f"{self._options.seed}-{name}")
         looks = self.history.looks[name] = []
         trace, rows = self.history.trace, range(self._plan.world.rows)
         for line in json_lines(self._tapes / name):
             observation = Observation(*line)
             looks.append(observation)
+            if not is_recent:
+                continue
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):
                 version = observation.versions[lane]
@@ -317,9 +386,11 @@ class _Course:
     def read_back(self) -> None:
         """Reads back records and lists, and asks for outcomes again: the answers must be the same."""
         world, history = self._plan.world, self.history
-        if not self._store.exists():
+        if not self._folder(0).exists():
             return
         lanes = world.topic_lanes()
+        if self._url:  # everything comes from the shared log
+            planstep.open(self._store, replicate=self._url).close()
         begin = time.monotonic_ns()
         with planstep.open(self._store, read_only=True) as db, db.snapshot() as view:
             history.looks["the end"] = [observe(view, world, begin, time.monotonic_ns)]

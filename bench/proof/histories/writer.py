@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import planstep
 
@@ -49,6 +49,7 @@ from .schema import (
     TOPICS,
     WORKER,
     World,
+    observe,
 )
 
 THREADS = 8
@@ -59,6 +60,8 @@ WINDOW = 24
 TAPE_WORDS = 1 << 24
 _FILL = b"." * 40
 _ASK_AGAIN_S = 0.0002
+_LOOK_EACH_S = 0.1
+_LAST_LOOKS = 3
 _MIX = (
     ("transfer", 24),
     ("asking", 4),
@@ -82,6 +85,7 @@ class LifeSpec:
 
     `life` counts from 0. `transactions`: the number to run, unless killed. `numbers`: the first transaction number.
     `ids`: (number, id) of the life before's undecided transactions. `planted`: the bug of the negative control.
+    `url`: the shared log of a replicated store, whose owner looks at everything, too; `reads`: how.
     """
 
     store: str
@@ -94,6 +98,8 @@ class LifeSpec:
     numbers: int
     ids: list[tuple[int, str]]
     planted: str = ""
+    url: str = ""
+    reads: Literal["confirmed", "local"] = "confirmed"
 
 
 class Enough(Exception):
@@ -109,6 +115,7 @@ class Writer:
         self.last = life.numbers + life.transactions
         self._ends = tape.MmapJournal(Path(life.tapes) / "ends", TAPE_WORDS)
         self._lock = threading.Lock()
+        self._written = threading.Event()
         self.failed: BaseException | None = None
 
     def on_done(self, tx: int, future: "Future[planstep.Commit]") -> None:
@@ -117,7 +124,7 @@ class Writer:
         if error is None:
             commit = future.result()
             self.end(tx, tape.IS_COMMITTED, commit.place, commit.published)
-        elif isinstance(error, planstep.Aborted):
+        elif isinstance(error, (planstep.Aborted, planstep.Fenced)):
             self.end(tx, tape.IS_ABORTED)
         elif not isinstance(error, planstep.Undetermined):
             self.failed = error
@@ -165,12 +172,30 @@ class Writer:
     def run(self) -> None:
         clients = [Client(self, n, f"client-{n}") for n in range(THREADS)]
         threads = [threading.Thread(target=client.run) for client in clients]
+        looking = threading.Thread(target=self.look)
         for thread in threads:
             thread.start()
+        if self.life.url:
+            looking.start()
         for thread in threads:
             thread.join()
+        self._written.set()
+        if self.life.url:
+            looking.join()
         if self.failed is not None:
             raise self.failed
+
+    def look(self) -> None:
+        """Looks at everything again and again, and a few times more when nothing can be written any longer."""
+        with (Path(self.life.tapes) / "looks").open("w") as lines, suppress(planstep.Fenced):
+            more = _LAST_LOOKS
+            while more:
+                more -= self._written.wait(_LOOK_EACH_S)
+                begin = clock()
+                with self.db.snapshot() as view:
+                    print(
+                        json.dumps(observe(view, self.world, begin, clock)), file=lines, flush=True
+                    )
 
 
 class Client:
@@ -192,7 +217,7 @@ class Client:
         under_way: deque[Future[Any]] = deque()
         waits = self._number < WAITING
         try:
-            with suppress(Enough):
+            with suppress(Enough, planstep.Fenced):
                 while writer.failed is None:
                     kind = self._draw.choices(names, shares)[0]
                     busy = self._consuming is not None and not self._consuming.done()
@@ -374,7 +399,11 @@ def main(spec: str) -> int:
     if life.planted:
         PLANTS[life.planted]()
     began = clock()
-    with planstep.open(life.store, mode="deterministic", hosts=life.hosts) as db:
+    shared: Any = {}
+    if life.url:
+        shared = {"replicate": planstep.Replicate(life.url, reads=life.reads), "takeover": True}
+    opened = planstep.open(life.store, mode="deterministic", hosts=life.hosts, **shared)
+    with suppress(planstep.Fenced), opened as db:
         writer = Writer(life, db)
         (Path(life.tapes) / "opened").write_text(str(clock() - began))
         if not life.life:

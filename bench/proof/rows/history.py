@@ -48,7 +48,7 @@ def run(options: RowOptions) -> RowResult:
     small = Trace()
     for plan in _plans(total, options.quick):
         history = make(options, plan)
-        result.add(_judge_history(history))
+        result.add(judge_history(history))
         writing_s, small = writing_s + history.writing_s, history.trace
         if spark:
             history.trace.save(traces / plan.name)
@@ -74,7 +74,7 @@ def control(options: RowOptions) -> RowResult:
     result = RowResult(seeds=(options.seed, options.seed))
     for bug, expected in (("blind", STALE_READ), ("ahead", REAL_TIME)):
         history = make(options, Plan(bug, 1, options.runs or 3_000, 1, hot, planted=bug))
-        one = _judge_history(history).planted(expected)
+        one = judge_history(history).planted(expected)
         if not one.violations:
             return one
         result.add(one)
@@ -97,7 +97,7 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLANNED, feeds=FEEDS)
 
 
-def _judge_history(history: History) -> RowResult:
+def judge_history(history: History) -> RowResult:
     """Judges a history; returns its counts and violations."""
     trace, plan = history.trace, history.plan
     name = plan.name
@@ -107,11 +107,12 @@ def _judge_history(history: History) -> RowResult:
     outcomes = [row.outcome for row in trace.transactions]
     looked = sum(map(len, history.looks.values()))
     result = RowResult(
-        len(outcomes) - looked + 1,  # a final look is in no trace
+        sum(row.worker not in history.looks for row in trace.transactions),
         len(trace.operations) + len(trace.records),
         Counter(
             {
                 "kill": history.kills,
+                "freeze": history.frozen,
                 "conflict": outcomes.count(ABORTED),
                 "undecided at a kill": len(history.resolved) + outcomes.count(UNDETERMINED),
             }
@@ -128,7 +129,8 @@ def _judge_history(history: History) -> RowResult:
     result.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:
         result.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
-    result.must(history.kills == plan.kills, f"{name}: {history.kills} kills, not {plan.kills}")
+    struck = history.kills + history.frozen
+    result.must(struck == plan.kills, f"{name}: {struck} kills, not {plan.kills}")
     for what in ("reads", "ranges", "published", "records"):
         result.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
     result.must(history.by_outcome > 0, f"{name}: nobody was told by an outcome")

@@ -172,6 +172,11 @@ ROWS = (
     Row("oom", "the n-th allocation fails", "2,000 positions", True),
     Row("interrupts", "handlers raise at any bytecode, stacks end", "2,000 commits, every depth"),
     Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),
+    Row(
+        "shared-history",
+        "a replicated store over takeovers, judged whole",
+        "100,000 transactions, 50 takeovers",
+    ),
     Row("kafka", "mode kafka under kills, pauses, zombies", "200,000 sends"),
     Row("pulsar", "mode pulsar under kills and rivals", "200,000 sends and acknowledgements"),
     Row("spark", "Spark's writes, its processes killed at each phase", "54 kills, all modes", True),
