@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 import planstep
 
@@ -23,17 +24,23 @@ STOP = "stop"
 _REST = 2.0
 """The pause between looks, as a multiple of a look's duration: it leaves most of the machine to the writers."""
 _LOOKS_MAX = 3000
+clock = time.monotonic_ns
+
+
+def look(db: planstep.Engine, world: World, lines: TextIO, begin: int) -> None:
+    """Looks at everything, and writes a line; `begin` is when it began."""
+    with db.snapshot() as view:
+        print(json.dumps(observe(view, world, begin, clock)), file=lines, flush=True)
 
 
 def main(store: str, tapes: str, name: str, text: str) -> None:
     world, folder = World(*json.loads(text)), Path(tapes)
-    clock = time.monotonic_ns
     with (folder / name).open("w") as lines:
         for _ in range(_LOOKS_MAX):
             last = (folder / STOP).exists()  # one more look after the end
             begin = clock()
-            with planstep.open(store, read_only=True) as db, db.snapshot() as view:
-                print(json.dumps(observe(view, world, begin, clock)), file=lines, flush=True)
+            with planstep.open(store, read_only=True) as db:
+                look(db, world, lines, begin)
             if last:
                 break
             time.sleep(min(1.0, max(0.05, _REST * (clock() - begin) / 1e9)))

@@ -42,7 +42,8 @@ from ..rows.registry import RowOptions
 from . import journal as tape
 from .journal import entries, used
 from .reader import STOP
-from .schema import FEEDS, TOPICS, Observation, World, observe
+from .records import fill_in_offsets, read_records
+from .schema import FEEDS, Observation, World, observe
 from .writer import THREADS, WINDOW, LifeSpec
 
 READERS = 2
@@ -54,7 +55,6 @@ _MORE = 20
 """So many times its share of the transactions is what a life might do if it were not ended."""
 _SAMPLE = 32
 """The number of rows of each look that go into the trace; judge.py compares all of them."""
-_READ, _READ_BYTES = 50_000, 64 << 20
 _OPERATIONS = {tape.READ: "read", tape.WRITE: "write", tape.CONSUME: "consume"}
 
 
@@ -388,40 +388,17 @@ class _Course:
         world, history = self._plan.world, self.history
         if not self._folder(0).exists():
             return
-        lanes = world.topic_lanes()
         if self._url:  # everything comes from the shared log
             planstep.open(self._store, replicate=self._url).close()
         begin = time.monotonic_ns()
         with planstep.open(self._store, read_only=True) as db, db.snapshot() as view:
             history.looks["the end"] = [observe(view, world, begin, time.monotonic_ns)]
             history.lists = {key: (row[1], row[2]) for key, row in view.scan("lists")}
-            for topic in TOPICS:
-                for partition, (first, last) in view.bounds(topic).items():
-                    at = first
-                    while at < last:
-                        batch = view.read(topic, at, partition, _READ, _READ_BYTES)
-                        offsets = [offset for _, offset in batch.offsets]
-                        history.trace.records.add(lanes[topic] + partition, offsets, batch.values)
-                        at = batch.ends[partition]
-            self._fill_in_offsets()
+            read_records(view, world, history.trace)
+            fill_in_offsets(history.trace)
             for name, outcome in history.resolved.items():
                 state = db.outcome(name).state
                 if (state == "committed") != (outcome == COMMITTED):
                     history.wrong.append(
                         f"{name} was {outcome} after reopening, and is {state} now"
                     )
-
-    def _fill_in_offsets(self) -> None:
-        """Fills in, from the store, the offsets of committed records whose writer never learned them."""
-        trace = self.history.trace
-        untold = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
-        untold &= {o.tx for o in trace.operations if o.op == "produce" and o.begin < 0}
-        first: dict[tuple[int, int], int] = {}
-        records = trace.records
-        for lane, offset, tx in zip(records.lane, records.offset, records.tx, strict=True):
-            if tx in untold:
-                first.setdefault((tx, lane), offset)
-        for at, one in enumerate(trace.operations):
-            if one.tx in untold and (begin := first.get((one.tx, one.lane))) is not None:
-                if one.op == "produce":
-                    trace.operations[at] = one._replace(begin=begin, end=begin + one.records)

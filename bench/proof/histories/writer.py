@@ -35,6 +35,7 @@ import planstep
 from ...judges.trace import identity
 from . import journal as tape
 from .planted import PLANTS
+from .reader import look
 from .schema import (
     ACCOUNTS,
     IN,
@@ -49,7 +50,6 @@ from .schema import (
     TOPICS,
     WORKER,
     World,
-    observe,
 )
 
 THREADS = 8
@@ -186,16 +186,12 @@ class Writer:
             raise self.failed
 
     def look(self) -> None:
-        """Looks at everything again and again, and a few times more when nothing can be written any longer."""
+        """Looks again and again, and a few times more when nothing can be written any longer."""
         with (Path(self.life.tapes) / "looks").open("w") as lines, suppress(planstep.Fenced):
             more = _LAST_LOOKS
             while more:
                 more -= self._written.wait(_LOOK_EACH_S)
-                begin = clock()
-                with self.db.snapshot() as view:
-                    print(
-                        json.dumps(observe(view, self.world, begin, clock)), file=lines, flush=True
-                    )
+                look(self.db, self.world, lines, clock())
 
 
 class Client:
