@@ -81,7 +81,7 @@ def test_least_and_greatest_settings_are_fine() -> None:
         "s3://bucket/a",
         snapshots="file:///a",
         log_timeout=86_400,
-        linger=60,
+        linger=10,
         local_sync=False,
         reads="local",
     )

@@ -91,6 +91,10 @@ class Node:
         self.turn_seconds = Histogram(SECONDS)  # of whole turns, with their sync
         self.turn_transactions = Histogram(COUNTS)  # answered by a turn
         self.leading = False
+        self.linger = 0.0
+        """The least time from the end of a turn to the next one's beginning, in seconds."""
+        self.due = 0.0  # by the monotonic clock, when the next turn may begin
+        self.hurried = Bell()
         self._guard = threading.Lock()
         self._followers: deque[Waiter] = deque()
 

@@ -117,7 +117,9 @@ def _open_replicated(
         if meta is None:
             from_snapshot()
         runtime = _open_with(path, options, opened, shared, from_snapshot)
-        store: Any = runtime.nodes[0].host.store
+        node = runtime.nodes[0]
+        node.linger = shared.log.linger if settings.linger is None else settings.linger
+        store: Any = node.host.store
         runtime.begin_snapshots(Snapshotter(store, settings))
         if settings.reads == "confirmed":
             runtime.fresh = store.confirm

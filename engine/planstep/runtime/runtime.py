@@ -198,9 +198,11 @@ class Runtime:
         item = Deliver(target, message)
         node.inbox.append(item)
         try:
-            with node.lock, Uninterrupted():
-                # Only until this item is taken: if work kept coming, the leader might never get the lock.
-                while node.host.stopped is None and any(one is item for one in list(node.inbox)):
+            # Only until this item is taken: if work kept coming, the leader might never get the lock.
+            while node.host.stopped is None and any(one is item for one in list(node.inbox)):
+                if node.linger:
+                    self.turns.rest(node)
+                with node.lock, Uninterrupted():
                     self.turns.turn(node)
         finally:
             self.replies.answer()
@@ -323,6 +325,7 @@ class Runtime:
             return
         self.hooks.close()
         self.turns.closed = True
+        self.turns.hurry()
         node = self.nodes[0]
         proxy = node.host.proxy
         if proxy is not None and not node.down:
@@ -339,6 +342,10 @@ class Runtime:
                 and node.try_lead(None)
             ):
                 self.threads.lead(node, None)
+            while node.linger and node.inbox and self.turns.stopped is None:  # its leader rests
+                with node.lock:
+                    self.turns.turn(node)
+                self.replies.answer()
         self.turns.delays.close()
         if self._snapshotter is not None:
             self._snapshotter.end(checkpoint and node.host.stopped is None)

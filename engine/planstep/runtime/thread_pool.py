@@ -113,7 +113,7 @@ class ThreadPool:
                     try:
                         led = node.try_lead(waiter)
                         if led:
-                            self.lead(node, waiter)
+                            self.lead(node, waiter, deadline, block)
                         if waiter.answer is None:
                             remaining = max(0.0, deadline - time.monotonic())
                             waiter.wait(min(remaining, _LOOK_SECONDS), block)
@@ -121,7 +121,7 @@ class ThreadPool:
                         # Not if it led already: it was not in line. Perhaps while another leader answered it.
                         if not led and node.leave(waiter):
                             waiter.leads = False
-                            self.lead(node, waiter)
+                            self.lead(node, waiter, deadline, block)
             except MemoryError as error:
                 self._turns.stop_soon(error)
             if waiter.answer is not None or time.monotonic() >= deadline:
@@ -152,8 +152,16 @@ class ThreadPool:
             except MemoryError as error:
                 self._turns.stop_soon(error)
 
-    def lead(self, node: Node, waiter: Waiter | None) -> None:
+    def lead(
+        self,
+        node: Node,
+        waiter: Waiter | None,
+        deadline: float = math.inf,
+        block: Uninterrupted | None = None,
+    ) -> None:
         """Runs turns, holding the lead, until `waiter` is answered; without a waiter, one turn.
+
+        It also ends at `deadline`, or with a signal that `block` defers, while the node rests between two turns.
 
         The caller ends the futures that these turns answer, after the lead is given away.
         On the main thread it is Uninterrupted.
@@ -161,6 +169,8 @@ class ThreadPool:
         try:
             idle = False
             while not idle and (waiter is None or waiter.answer is None):
+                if node.linger and not self._turns.rest(node, deadline, block):
+                    break
                 try:
                     with node.lock:
                         # With an empty inbox, `waiter` was in the turn that held the lock.

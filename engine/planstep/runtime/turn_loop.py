@@ -10,6 +10,7 @@ The threads that run turns are in thread_pool.py; replies.py takes answers to th
 Next: thread_pool.py.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -49,20 +50,21 @@ from ..proto.ids import Place
 from ..proto.reasons import cause_of
 from ..proxy.deterministic import Result
 from .catalog import Names
-from .deferred_signals import room_for_a_turn
+from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Node, ReplySink, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
 from .replies import ReplyBook, own
 from .timers import Delays
-from .wait_primitives import Signal, Watches
+from .wait_primitives import Signal, Watches, wait_for
 
 if TYPE_CHECKING:
     from .core_client import Client
 
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
+_LOOK_SECONDS = 0.5
 
 
 class TurnLoop:
@@ -147,8 +149,29 @@ class TurnLoop:
 
     # turns ---------------------------------------------------------------------------------
 
+    def rest(
+        self, node: Node, deadline: float = math.inf, block: Uninterrupted | None = None
+    ) -> bool:
+        """Waits until the next turn may begin. Returns False if `deadline` came first, or a signal that `block`
+        defers. The caller does not hold the node's lock."""
+        with node.hurried.listen() as queue:
+            while not self.closed and (now := time.monotonic()) < node.due:
+                if now >= deadline:
+                    return False
+                # A signal may come just before the wait: it is looked for once more.
+                if wait_for(queue, min(node.due - now, deadline - now, _LOOK_SECONDS), block):
+                    return self.closed
+        return True
+
+    def hurry(self) -> None:
+        """Ends rests: the engine closes."""
+        for node in self.nodes:
+            node.hurried.ring()
+
     def turn(self, node: Node) -> None:
-        """Runs one turn over the inputs of an inbox; the caller holds the node's lock."""
+        """Runs one turn over the inputs of an inbox, unless the node rests; the caller holds the node's lock."""
+        if node.linger and not self.closed and time.monotonic() < node.due:
+            return
         inputs: list[Input] = []
         size = 0
         inbox = node.inbox
@@ -178,6 +201,8 @@ class TurnLoop:
                 self.submitted.set()
             raise
         seconds = time.perf_counter() - began
+        if node.linger and store.last_turn != before:
+            node.due = time.monotonic() + node.linger
         self._release(node, released)
         node.turn_seconds.add(seconds)
         if released.results:

@@ -28,6 +28,8 @@ from .shared_log import Root, SharedLog
 _CONNECT_MS = 2_000
 _REQUEST_MS = 5_000
 _MEGABYTE = 1_000_000
+_LINGER = 0.05
+"""20 puts a second: servers bill them."""
 _NAMES = r"[A-Za-z0-9._=-]+"
 _URL = re.compile(f"(s3|gs|az)://({_NAMES})((?:/{_NAMES})+)/?", re.IGNORECASE)
 _OWN = ("store", "log/", "floor/", "snap/", "pack/", "probe/", "check-")
@@ -112,7 +114,8 @@ def open_bucket_log(
     objects = BucketObjects(url)
     if root is not None and objects.get("store") is None:
         _check_server(objects)
-    return ObjectsLog(objects, objects.where, timeout), open_root(objects, objects.where, root)
+    log = ObjectsLog(objects, objects.where, timeout, linger=_LINGER)
+    return log, open_root(objects, objects.where, root)
 
 
 def erase_bucket_log(url: str) -> None:

@@ -76,13 +76,19 @@ class ObjectsLog:
     """
 
     def __init__(
-        self, objects: Objects, where: str, timeout: float = LOG_TIMEOUT, pause: float = PAUSE
+        self,
+        objects: Objects,
+        where: str,
+        timeout: float = LOG_TIMEOUT,
+        pause: float = PAUSE,
+        linger: float = 0.0,
     ) -> None:
-        """`timeout`, `pause`: as PatientObjects has them."""
+        """`timeout`, `pause`: as PatientObjects has them; `linger`: as SharedLog."""
         self._patient = PatientObjects(objects, where, timeout, pause)
         self._objects = objects
         self._where = where
         self._pause = pause
+        self._linger = linger
         self._last: Entry | Position = Position()
         self._known: int | None = None
         self._looks = 0  # in a row, that found the end
@@ -96,6 +102,10 @@ class ObjectsLog:
     @property
     def local_sync(self) -> bool:
         return False
+
+    @property
+    def linger(self) -> float:
+        return self._linger
 
     def open(self, at: Position) -> None:
         self._last, self._known = at, None

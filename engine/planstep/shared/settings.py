@@ -29,6 +29,8 @@ class Replicate:
     log_timeout: float = LOG_TIMEOUT
     """How long a call to the shared log waits while it is unreachable; then the engine stops."""
     linger: float | None = None
+    """The least time from one turn's end to the next one's beginning, up to 10: commits that come meanwhile share a
+    turn, and an idle store commits at once. None: 0.05 in a bucket, which bills each turn, else 0."""
     local_sync: bool | None = None
     """Whether the folder syncs each turn too; None: as the log needs it, which is not in an object store."""
     keep: int = 2
@@ -44,7 +46,7 @@ class Replicate:
             scheme_of(self.snapshots)
         _number("log_timeout", self.log_timeout, 0.001, _DAY)
         if self.linger is not None:
-            _number("linger", self.linger, 0, 60)
+            _number("linger", self.linger, 0, 10)
         if self.local_sync is not None and not isinstance(self.local_sync, bool):
             raise TypeError(f"local_sync is True, False or None, not {self.local_sync!r}")
         _number("keep", self.keep, 1, 1_000, whole=True)

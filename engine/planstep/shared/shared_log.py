@@ -72,6 +72,10 @@ class SharedLog(Protocol):
     def local_sync(self) -> bool:
         """Tells whether the owner's folder syncs each turn too, since the log may hold it in memory only."""
 
+    @property
+    def linger(self) -> float:
+        """The least time between two turns of an owner, in seconds, where nobody asked for another one."""
+
     def open(self, at: Position) -> None:
         """Tells where reading goes on: behind turn `at.turn`."""
 
