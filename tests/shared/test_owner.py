@@ -46,6 +46,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.memory = MemoryShared()
+        self.open()
 
     def open(self) -> ObjectsLog:
         return self.memory.open_as("a test", ROOT, 0.0)[0]
