@@ -19,6 +19,7 @@
     snapshot_made       INFO     store (a host's folder), turn, bytes (of all parts), sent (bytes), seconds
     snapshot_restored   INFO     store, turn, bytes, seconds: a folder begins from a snapshot of its shared log
     snapshot_unusable   ERROR    snapshot, error: it is damaged or lacks a part, and an older one is used
+    broker_trouble      WARNING  log (a Kafka topic), error: what the client reports; calls are tried again
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
@@ -29,9 +30,9 @@
     callback_raised     ERROR    error, with the traceback
     input_failed        ERROR    message_kind, error, with the traceback: the input was undone
 
-Events that could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed) are
-logged at most every SELDOM_SECONDS; `suppressed` counts those left out. Tablets, coordinator and proxy log
-nothing.
+Events that could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed,
+broker_trouble) are logged at most every SELDOM_SECONDS; `suppressed` counts those left out. Tablets, coordinator
+and proxy log nothing.
 
 Next: runtime/statistics.py, which counts what is not logged.
 """
@@ -158,6 +159,10 @@ def chore_failed(store: os.PathLike[str], error: BaseException) -> None:
     text = f"{store}: a chore behind the checkpoint failed and is tried again: {error}"
     where = os.fspath(store)
     _emit_seldom(logging.WARNING, "chore_failed", where, text, store=where, error=str(error))
+
+
+def broker_trouble(log: str, error: str) -> None:
+    _emit_seldom(logging.WARNING, "broker_trouble", log, f"{log}: {error}", log=log, error=error)
 
 
 def left_open(store: os.PathLike[str], error: BaseException) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka_kit import InPartition, InTopic, needs_kafka
 from s3_kit import InBucket, Wire, moto_server, use_server, wire_to
 from shared_kit import ROOT, Backing, InFolder, InMemory
 
@@ -30,6 +32,43 @@ def backing(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         folder = InFolder(tmp_path / "shop")
         yield folder
         folder.close()
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "folder",
+        "bucket",
+        "partition",
+        pytest.param("topic", marks=needs_kafka()),
+    ]
+)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty log of each kind: in objects, in a partition of Kafka in memory, and in one of a real broker."""
+    if request.param == "memory":
+        yield InMemory()
+    elif request.param == "partition":
+        yield InPartition()
+    else:
+        yield request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Kafka broker. It does not sync each record, as brokers do not."""
+    from planstep.bench.compare.systems.apache_kafka_server import KafkaServer
+    from planstep.bench.compare.systems.base import Options
+
+    with KafkaServer(tmp_path_factory.mktemp("broker"), Options("os")) as server:
+        yield server.bootstrap
+
+
+@pytest.fixture
+def topic(broker: str) -> Iterator[InTopic]:
+    """An empty log in a topic of a real broker."""
+    topic = InTopic(broker)
+    yield topic
+    topic.close()
 
 
 @pytest.fixture

@@ -130,13 +130,14 @@ def opened(folder: InFolder, files: LinkedFiles, timeout: float = 60.0) -> Objec
 Backing = InMemory | InFolder | InBucket
 
 
-def filled(backing: Backing, turns: int) -> list[Entry]:
+def filled(backing: Any, turns: int) -> list[Entry]:
     """Appends a history of so many turns to a log, and returns it."""
     log = backing.open()
-    entries = history(turns)
-    for entry in entries:
-        log.append(entry)
-    return entries
+    return [entry._replace(mark=log.append(entry)) for entry in history(turns)]
+
+
+def data_of(entries: list[Entry]) -> list[bytes]:
+    return [entry.data for entry in entries]
 
 
 def read_all(log: Any, behind: Entry | None = None) -> list[Entry]:
@@ -244,7 +245,7 @@ class Machine:
     `acknowledged`, `refused`: entries that it may, and may never, find in the log.
     """
 
-    def __init__(self, log: ObjectsLog, name: str) -> None:
+    def __init__(self, log: Any, name: str) -> None:
         self.log = log
         self.name = name
         self.last: Entry | None = None
@@ -303,3 +304,33 @@ class Machine:
             self._doubtful = None
             self.acknowledged.append(entry)
             self.last, self.owner = entry, entry.owner
+
+
+def judge(backing: Any, machines: list[Machine]) -> list[Entry]:
+    """Checks what the machines were told against the log, and returns the log's turns."""
+    entries = read_all(backing.open())
+    logged = {entry.data for entry in entries}
+    for machine in machines:
+        for entry in machine.acknowledged:
+            assert entry.data in logged
+        for entry in machine.refused:
+            assert entry.data not in logged
+    before: Entry | None = None
+    for entry in entries:
+        assert entry.before == at(before).chain
+        if entry.kind == BEGIN:
+            assert entry.owner.term == (before.owner.term if before else 0) + 1
+        else:
+            assert before is not None and entry.owner == before.owner
+        before = entry
+    return entries
+
+
+def take_over(backing: Any) -> None:
+    """Checks that a machine that comes on a good day becomes the owner, and can write."""
+    machine = Machine(backing.open(), "the last one")
+    while not machine.acknowledged:
+        machine.step()
+        assert not machine.refused
+    machine.step()
+    assert len(machine.acknowledged) == 2

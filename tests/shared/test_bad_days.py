@@ -19,9 +19,11 @@ from shared_kit import (
     begin_behind,
     filled,
     history,
+    judge,
     nonce,
     read_all,
     slot,
+    take_over,
     turn_behind,
 )
 
@@ -32,36 +34,6 @@ from planstep.shared.objects_log import Objects, ObjectsLog, open_root
 
 def open_faulty(backing: Backing, day: BadDay, timeout: float = 0.0) -> ObjectsLog:
     return ObjectsLog(FaultyObjects(backing.objects(), day), "a faulty log", timeout, pause=0.0)
-
-
-def judge(backing: Backing, machines: list[Machine]) -> list[Entry]:
-    """Checks what the machines were told against the log, and returns the log's turns."""
-    entries = read_all(backing.open())
-    logged = {entry.data for entry in entries}
-    for machine in machines:
-        for entry in machine.acknowledged:
-            assert entry.data in logged
-        for entry in machine.refused:
-            assert entry.data not in logged
-    before: Entry | None = None
-    for entry in entries:
-        assert entry.before == at(before).chain
-        if entry.kind == BEGIN:
-            assert entry.owner.term == (before.owner.term if before else 0) + 1
-        else:
-            assert before is not None and entry.owner == before.owner
-        before = entry
-    return entries
-
-
-def take_over(backing: Backing) -> None:
-    """Checks that a machine that comes on a good day becomes the owner, and can write."""
-    machine = Machine(backing.open(), "the last one")
-    while not machine.acknowledged:
-        machine.step()
-        assert not machine.refused
-    machine.step()
-    assert len(machine.acknowledged) == 2
 
 
 def play(backing: Backing, seed: int, steps: int) -> tuple[list[Entry], list[Machine], BadDay]:

@@ -202,9 +202,15 @@ def test_a_turn_of_another_nonce_is_void() -> None:
     assert data_of(fold_all(whole(begin, stranger, two))) == whole(begin, two)
 
 
-def test_a_turn_of_a_higher_term_is_void_without_its_begin() -> None:
+def test_a_turn_of_a_term_whose_begin_is_missing_is_corruption() -> None:
+    """The log was cut off, and the record's sender has seen another history: both would acknowledge turns."""
     begin, two = history(2)
-    assert data_of(fold_all(whole(begin, turn_behind(begin, SECOND), two))) == whole(begin, two)
+    (elsewhere,) = history(1, SECOND)
+    ahead = turn_behind(begin, SECOND, bytes(300))
+    behind = turn_behind(elsewhere, SECOND)
+    for strange in (*split(ahead, LIMIT), ahead.data, behind.data):
+        with pytest.raises(Corruption, match="is of term 2, but the BEGIN of that is missing"):
+            fold_all([*whole(begin, two), strange])
 
 
 def test_a_begin_of_no_higher_term_is_void() -> None:
@@ -244,7 +250,6 @@ def test_parts_of_others_are_no_parts_of_a_turn() -> None:
     parts = split(turn, LIMIT)
     others = [
         *split(turn_behind(begin, FIRST._replace(nonce=nonce("other")), bytes(200)), LIMIT),
-        *split(turn_behind(begin, SECOND, bytes(200)), LIMIT),
         *split(seal(TURN, bytes(16), FIRST, 2, begin.chain, 0, payloads=[bytes(250)]), LIMIT),
     ]
     for other in others:

@@ -24,7 +24,7 @@ def test_a_url_opens_the_log_of_its_scheme(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://machine/shop", "s4:shop", "://shop", "FILES:///shop"])
 def test_a_scheme_that_no_log_has_names_those_that_there_are(url: str) -> None:
-    with pytest.raises(NotSupported, match="choose one of az:, file:, gs:, s3:") as refused:
+    with pytest.raises(NotSupported, match="choose one of az:, file:, gs:, kafka:, s3:") as refused:
         open_shared_log(url, ROOT)
     assert "/shop" not in str(refused.value)  # a URL may hold a password
 

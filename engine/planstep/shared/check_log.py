@@ -34,7 +34,7 @@ from .ahead import slot_name
 from .contender import LARGE_EACH
 from .files_log import folder_of
 from .objects_log import ObjectsLog
-from .registry import erase_shared_log, open_shared_log, scheme_of
+from .registry import CHECKED_AT_OPENING, erase_shared_log, open_shared_log, scheme_of
 from .root import FORMAT
 from .shared_log import Position, Root, SharedLog
 
@@ -180,6 +180,11 @@ def check_log(url: str, seconds: float, tell: Tell, timeout: float = _TIMEOUT) -
     `timeout`, in seconds, is for one call of a log. IoError if the server is not reached, or refuses us. Further
     errors as `open_shared_log`.
     """
+    if scheme_of(url) in CHECKED_AT_OPENING:
+        raise NotSupported(
+            "check-log races object stores and file systems; a Kafka topic's settings are checked each time "
+            "that it is opened"
+        )
     place = _place(url)
     race = _Race()
     verdict = "undecided"

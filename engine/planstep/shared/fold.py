@@ -13,11 +13,10 @@ present owner. Parts count as their entry does, with the last one to come; a BEG
 All other records are void: repeats, turns of a fenced owner, BEGINs that came second, records of strangers.
 
 A machine sends turn n only after it has seen all turns before it. So a record of a later turn than the next one
-proves that a turn is gone, and one whose chain does not fit that the log was changed: both are Corruption.
+proves that a turn is gone, one of a later term that its BEGIN is, and one whose chain does not fit that the log was
+changed: all are Corruption.
 
-Left out: what acknowledges an append, and where reading begins. A log over Kafka does that.
-
-Next: registry.py.
+Next: kafka_log.py.
 """
 
 from struct import Struct
@@ -59,7 +58,7 @@ class Fold:
     def __init__(self, store_id: bytes, at: Position) -> None:
         """`at`: the beginning, as an entry's turn, chain and mark say it."""
         self.turn, self.chain = at.turn, at.chain
-        self.offset, self.owner = _place(at.mark)
+        self.offset, self.owner = place_of(at.mark)
         self.void = 0
         self._store_id = store_id
         self._parts: dict[int, bytes] = {}
@@ -94,32 +93,29 @@ class Fold:
         return entry._replace(mark=_MARK.pack(self.offset, *self.owner))
 
     def _counts(self, entry: Entry, where: str) -> bool:
-        if not self._is_next(entry.store_id, entry.turn, where):
+        begins = entry.kind == BEGIN
+        term = 0 if begins else entry.owner.term
+        if not self._is_next(entry.store_id, term, entry.turn, where):
             return False
-        if entry.kind == BEGIN:
-            due = entry.owner.term > self.owner.term
-        else:
-            due = entry.owner == self.owner
+        due = entry.owner.term > self.owner.term if begins else entry.owner == self.owner
         if due and entry.before != self.chain:
             raise Corruption(f"{where}: turn {entry.turn} does not follow the turns before it")
         return due
 
-    def _is_next(self, store_id: bytes, turn: int, where: str) -> bool:
+    def _is_next(self, store_id: bytes, term: int, turn: int, where: str) -> bool:
+        """Returns whether a record is of the next turn; `term`: that of its owner, 0 for a BEGIN. Corruption."""
         if store_id != self._store_id:
             return False
+        if term > self.owner.term:
+            raise Corruption(f"{where} is of term {term}, but the BEGIN of that is missing")
         if turn > self.turn + 1:
             raise Corruption(f"{where} is of turn {turn}, but turn {self.turn + 1} is missing")
         return turn == self.turn + 1
 
     def _add_part(self, data: bytes, where: str) -> bool:
         """Keeps a part if its entry may count with it and others."""
-        if (
-            len(data) < PART_OVERHEAD
-            or crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]
-        ):
-            raise Corruption(f"{where}: a part of an entry is damaged")
-        _, number, count, store_id, term, nonce, turn = _PART.unpack_from(data)
-        if not self._is_next(store_id, turn, where) or (term, nonce) != self.owner:
+        _, number, count, store_id, term, nonce, turn = _PART.unpack_from(_checked(data, where))
+        if not self._is_next(store_id, term, turn, where) or (term, nonce) != self.owner:
             return False
         if number in self._parts or number >= count or (self._parts and count != self._count):
             return False
@@ -128,11 +124,30 @@ class Fold:
         return True
 
 
-def _place(mark: bytes) -> tuple[int, Owner]:
-    """Decodes a mark; that of the beginning is empty."""
+def place_of(mark: bytes) -> tuple[int, Owner]:
+    """Decodes a mark: the offset behind a turn's last record, and the owner. That of the beginning is empty."""
     if not mark:
         return 0, Owner(0, bytes(16))
     if len(mark) != _MARK.size:
         raise Corruption(f"{mark!r} is no place in a Kafka partition")
     offset, term, nonce = _MARK.unpack(mark)
     return offset, Owner(term, nonce)
+
+
+def turn_of(data: bytes, store_id: bytes, where: str) -> tuple[int, int] | None:
+    """Returns the turn of a record of the store, and its term; None for records of others. Corruption."""
+    if data.startswith(_PART_MAGIC):
+        _, _, _, whose, term, _, turn = _PART.unpack_from(_checked(data, where))
+    elif data.startswith(MAGIC):
+        entry = read_entry(data, where)
+        whose, term, turn = entry.store_id, entry.owner.term, entry.turn
+    else:
+        return None
+    return (turn, term) if whose == store_id else None
+
+
+def _checked(part: bytes, where: str) -> bytes:
+    end = len(part) - _CRC.size
+    if len(part) < PART_OVERHEAD or crc32(part[:end]) != _CRC.unpack_from(part, end)[0]:
+        raise Corruption(f"{where}: a part of an entry is damaged")
+    return part

@@ -81,18 +81,21 @@ class PatientObjects:
         return found
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Repeats an attempt while it fails."""
-        deadline = monotonic() + self._timeout
-        pause = self._pause
-        while True:
-            try:
-                return attempt()
-            except IoError as error:
-                rest = deadline - monotonic()
-                if rest <= 0:
-                    raise LogUnreachable(
-                        f"the shared log {self.where} was not reached for {self._timeout:g} seconds "
-                        f"({reason(error)}); reopen the store once it can be"
-                    ) from error
-            sleep(min(pause, rest))
-            pause = min(2 * pause, _PAUSE_MAX)
+        return patiently(attempt, self.where, self._timeout, self._pause)
+
+
+def patiently(attempt: Callable[[], _T], where: str, timeout: float, pause: float = PAUSE) -> _T:
+    """Repeats an attempt while it fails with an IoError. LogUnreachable once `timeout` seconds are over."""
+    deadline = monotonic() + timeout
+    while True:
+        try:
+            return attempt()
+        except IoError as error:
+            rest = deadline - monotonic()
+            if rest <= 0:
+                raise LogUnreachable(
+                    f"the shared log {where} was not reached for {timeout:g} seconds "
+                    f"({reason(error)}); reopen the store once it can be"
+                ) from error
+        sleep(min(pause, rest))
+        pause = min(2 * pause, _PAUSE_MAX)

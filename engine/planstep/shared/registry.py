@@ -8,19 +8,25 @@ from collections.abc import Callable
 from ..errors import Diverged, NotSupported
 from .bucket_log import SCHEMES, erase_bucket_log, open_bucket_log
 from .files_log import erase_files_log, open_files_log
+from .kafka_topic import erase_kafka_log, open_kafka_log
 from .patient import LOG_TIMEOUT
 from .shared_log import Objects, Root, SharedLog
 
 OPENERS: dict[str, Callable[[str, Root | None, float], tuple[SharedLog, Root]]] = {
     "file": open_files_log,
     **dict.fromkeys(SCHEMES, open_bucket_log),
+    "kafka": open_kafka_log,
 }
 """Openers by the scheme of a URL; parameters as in `open_shared_log`."""
 ERASERS: dict[str, Callable[[str], None]] = {
     "file": erase_files_log,
     **dict.fromkeys(SCHEMES, erase_bucket_log),
+    "kafka": erase_kafka_log,
 }
 """Functions that remove a log with all that it has, by the scheme of its URL."""
+
+CHECKED_AT_OPENING = ("kafka",)
+"""Schemes of logs of which no race can show more than a look at their settings does."""
 
 
 def open_shared_log(

@@ -24,6 +24,11 @@ def encode_root(root: Root) -> bytes:
     return data + _CRC.pack(crc32(data))
 
 
+def is_root(data: bytes) -> bool:
+    """Returns whether these bytes are meant to be a root; they may be damaged."""
+    return data.startswith(_MAGIC)
+
+
 def read_root(data: bytes, where: str) -> Root:
     """Decodes a root. Corruption, which names `where` it was; FormatError if a newer version wrote it."""
     if len(data) < _HEAD.size + _CRC.size or data[:4] != _MAGIC:
