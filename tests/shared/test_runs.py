@@ -22,7 +22,7 @@ from shared_kit import (
     turn_behind,
 )
 
-from planstep.errors import Corruption, IoError, NoSpace, Trimmed
+from planstep.errors import Corruption, IoError, LogUnreachable, NoSpace, Trimmed
 from planstep.shared.entry import Entry, Owner
 from planstep.shared.objects_log import ObjectsLog
 from planstep.shared.runs import RunWriter, encode_run, read_run, run_name
@@ -384,3 +384,45 @@ def test_a_run_that_comes_after_the_trimming_shows_true_turns_and_then_the_floor
         log.read(ALL, 0)
     backing.open().trim(14)
     assert runs_of(backing) == [run_name(12, 16), run_name(17, 21)]
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_many_turns_are_removed_at_once_and_begins_stay(backing: Backing) -> None:
+    entries = filled(backing, 20)
+    log = backing.open()
+    assert read_all(log) == entries
+    entries.append(begin_behind(entries[-1], SECOND))
+    for _ in range(9):
+        entries.append(turn_behind(entries[-1], SECOND))
+    for entry in entries[20:]:
+        log.append(entry)
+    together = threading.Barrier(4)
+
+    class Slow(Counting):
+        def remove(self, name: str) -> None:
+            if slot(2) <= name <= slot(9):
+                together.wait(60)
+            self._objects.remove(name)
+
+    trimming = ObjectsLog(Slow(backing), "a log")
+    trimming.trim(28)
+    left = [slot(turn) for turn in (1, 21, 28, 29, 30)]
+    assert backing.objects().names("log/") == left
+    assert not [t for t in threading.enumerate() if t.name.startswith("planstep-trim")]
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_trimming_many_turns_ends_with_the_first_error(backing: Backing) -> None:
+    filled(backing, 40)
+    objects = Counting(backing)
+
+    class Failing(Counting):
+        def remove(self, name: str) -> None:
+            raise IoError("no answer")
+
+    log = ObjectsLog(Failing(backing), "a log", timeout=0.0)
+    with pytest.raises(LogUnreachable):
+        log.trim(40)
+    assert objects.names("log/") == [slot(turn) for turn in range(1, 41)]
+    backing.open().trim(40)
+    assert objects.names("log/") == [slot(1), slot(40)]

@@ -23,7 +23,7 @@ from .shared_log import Objects, Position
 
 FAR = 64
 """A reader that is so many turns behind fetches ahead."""
-_AT_ONCE = 16
+AT_ONCE = 16
 _RUN_COST = 8
 """How many slots a run stands for in the window: two runs are fetched at once."""
 
@@ -58,7 +58,7 @@ class Ahead:
         """Fetches up to turn `known` from now on, and runs where there are any: first and last turns, in order."""
         self.end()
         self._known, self._runs = known, deque(run for run in runs if run[1] <= known)
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "planstep-ahead")
+        self._pool = ThreadPoolExecutor(AT_ONCE, "planstep-ahead")
 
     def end(self) -> None:
         """Stops fetching, and waits for what is under way."""
@@ -112,7 +112,7 @@ class Ahead:
             self._window.clear()
             self._next = turn
         assert self._pool is not None
-        room = _AT_ONCE - sum(_RUN_COST if fetch.is_run else 1 for fetch in self._window)
+        room = AT_ONCE - sum(_RUN_COST if fetch.is_run else 1 for fetch in self._window)
         while self._next <= self._known and room > 0:
             while self._runs and self._runs[0][1] < self._next:
                 self._runs.popleft()

@@ -18,6 +18,8 @@ Next: root.py.
 """
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, sleep
 
@@ -28,7 +30,7 @@ from ..errors import (
     IoError,
     Trimmed,
 )
-from .ahead import FAR, Ahead, slot_name
+from .ahead import AT_ONCE, FAR, Ahead, slot_name
 from .entry import BEGIN, Entry, read_entry
 from .patient import LOG_TIMEOUT, PAUSE, PatientObjects
 from .root import encode_root, read_root
@@ -233,22 +235,33 @@ class ObjectsLog:
 
     def trim(self, turn: int, mark: bytes = b"") -> None:
         self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)
-        for number in self._numbers(_LOG):
-            if number < turn and self._may_go(number):
-                self._patient.remove(slot_name(number))
+        _for_each([number for number in self._numbers(_LOG) if number < turn], self._remove)
         for name in self._patient.names(RUN):
             run = turns_of(name)
             if run is not None and run[1] < turn:
                 self._patient.remove(name)
 
-    def _may_go(self, turn: int) -> bool:
-        try:
+    def _remove(self, turn: int) -> None:
+        with suppress(Corruption):  # it may have been a BEGIN
             entry = self._slot(turn)
-        except Corruption:  # it may have been a BEGIN
-            return False
-        return entry is not None and entry.kind != BEGIN
+            if entry is not None and entry.kind != BEGIN:
+                self._patient.remove(slot_name(turn))
 
     def close(self) -> None:
         self._ahead.end()
         self._runs.close()
         self._objects.close()
+
+
+def _for_each(turns: list[int], call: Callable[[int], None]) -> None:
+    """Calls something for each turn, for many of them by threads. The order means nothing: the floor is there."""
+    if len(turns) <= FAR:
+        for turn in turns:
+            call(turn)
+        return
+    pool = ThreadPoolExecutor(AT_ONCE, "planstep-trim")
+    try:
+        for _ in pool.map(call, turns):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
