@@ -49,20 +49,19 @@ from ..proto.ids import (
 )
 from ..store import DiskStore, MemoryStore
 from ..store.files import Files, shown, typed_errors, way_into
-from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
 from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
 from ..store.replicated import OPENED_KEY, OWNER_KEY
-from ..store.verify import verify
+from ..store.snapshot_restoring import check_whole, skip_generations
 from ..tablets.participant import TxRecord
 from .consistent_cut import settle, views_of
 from .deferred_signals import Uninterrupted
 from .open_stores import OpenOptions, open_runtime
 from .replace_store import refuse_readers, replace
 from .runtime import Runtime
-from .unfinished import making
+from .unfinished import give_name, making
 
 GENERATIONS_APART = 1_000
 _TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
@@ -105,7 +104,7 @@ def _backup(
     _refuse_within(store, to)
     with making(to) as copy, opening as views:
         done = _copy(views, copy, to, progress)
-        _name(copy, to)
+        give_name(copy, to)
         return done
 
 
@@ -226,8 +225,7 @@ def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | 
     copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
     for number, view in enumerate(views):
         folder = copy / f"host-{number}"
-        # Recovery skips a segment that was never begun, and continues after its generation.
-        (folder / segment_name(generation, 0)).touch(mode=0o600)
+        skip_generations(folder, generation)
         store = DiskStore.open(
             folder, create=False, mode=mode, hosts=hosts, host=number, durability="os"
         )
@@ -237,11 +235,7 @@ def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | 
             store.close()
         for spared in ("spare", "reserve", "cushion"):  # made again when the store is opened
             (folder / spared).unlink(missing_ok=True)
-        for problem in verify(folder):
-            if problem.unread is not None:
-                raise problem.unread
-            raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")
-        Files().sync_folder(folder)
+        check_whole(folder)
     Files().sync_folder(copy)
     step = views[0].get(tablet_prefix(COORDINATOR_ID) + b"l") or 0
     copying.tell()
@@ -252,17 +246,6 @@ def _newest(view: ReadOnlyStore) -> int:
     """Returns the highest generation that transactions have in their ids; a replicated store counts terms."""
     row = view.get(OWNER_KEY)
     return max(view.generation, row[0] if row is not None else 0)
-
-
-def _name(copy: Path, to: Path) -> None:
-    """Renames the copy durably, or not at all."""
-    files = Files()
-    files.rename(copy, to)
-    try:
-        files.sync_folder(to.parent)
-    except BaseException:
-        files.rename(to, copy)
-        raise
 
 
 def _records(number: int, view: ReadOnlyStore) -> int:

@@ -206,6 +206,7 @@ class Connection:
         folder = ReplicatedFolder(store)
         mine = store.meta.folder_id
         before: Owner | None = None
+        is_seed = store.last_turn > 0 and folder.owner_row() is None
         for _ in range(_TRIES):
             # Each try is an opening of its own, with a nonce of its own: a BEGIN may still be on its way.
             ownership = Ownership(self.log, self.root.store_id, os.urandom(16))
@@ -220,10 +221,12 @@ class Connection:
             try:
                 now_ms = time.time_ns() // 1_000_000
                 begun = Opened(f"{os.uname().nodename}, process {os.getpid()}", now_ms, False, mine)
-                folder.take(_begin(ownership, folder, store, begun))
+                # A seed has given ids of its generations. The term of an empty folder is 1.
+                ownership.begin(above=store.generation if is_seed else 0)
+                folder.take(_begin(ownership, store, begun))
             except Fenced:
                 continue
-            store.clean = opened is None or opened.closed
+            store.clean = not is_seed if opened is None else opened.closed
             store.lead(Replication(self.log, ownership, begun), self._sync)
             return
         assert opened is not None  # the log was not empty
@@ -232,13 +235,8 @@ class Connection:
         raise busy
 
 
-def _begin(
-    ownership: Ownership, folder: ReplicatedFolder, store: DiskStore, opened: Opened
-) -> Entry:
+def _begin(ownership: Ownership, store: DiskStore, opened: Opened) -> Entry:
     """Appends the first turn of a term to the shared log alone."""
-    # A seed has given ids of its generations. The term of an empty folder is 1.
-    is_seed = store.last_turn > 0 and folder.owner_row() is None
-    ownership.begin(above=store.generation if is_seed else 0)
     changes = encode_changes({OWNER_KEY: ownership.row(), OPENED_KEY: opened})
     return ownership.append(store.last_turn + 1, store.next_address, changes, b"", [])
 
@@ -260,7 +258,7 @@ def connect(
     if meta is None and create:
         root = Root(os.urandom(16), mode or "deterministic", FORMAT)
     elif meta is not None:
-        check_shared(folder, meta, meta.store_id)
+        check_shared(folder, meta, meta.shared_id)
     log, root = open_shared_log(settings.url, root, settings.log_timeout)
     try:
         if meta is not None:

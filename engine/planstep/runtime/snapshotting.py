@@ -117,7 +117,7 @@ class Snapshotter:
         log, root = open_shared_log(settings.url, None, settings.log_timeout)
         with closing(log):
             snapshots = snapshots_of(settings, log, root)
-            if snapshots is None or root.store_id != store.store_id:
+            if snapshots is None or root.store_id != store.meta.shared_id:
                 self._again_at = math.inf  # it has no place for any
                 return
             if not self._looked:

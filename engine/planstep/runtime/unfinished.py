@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import AlreadyExists, IoError, StoreInUse
-from ..store.files import check_parent, io_error
+from ..store.files import Files, check_parent, io_error
 from ..store.owner_lock import OwnerLock
 
 
@@ -58,3 +58,14 @@ def _alone_in(around: Path) -> OwnerLock:
                 raise
             continue  # the backup that made it has just ended
         raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
+
+
+def give_name(copy: Path, to: Path) -> None:
+    """Renames the copy durably, or not at all."""
+    files = Files()
+    files.rename(copy, to)
+    try:
+        files.sync_folder(to.parent)
+    except BaseException:
+        files.rename(to, copy)
+        raise

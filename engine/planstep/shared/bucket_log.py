@@ -111,11 +111,17 @@ def open_bucket_log(
 
     A new one is made only where the server keeps to the rules. NotSupported, MissingExtra, IoError, FormatError.
     """
-    objects = BucketObjects(url)
-    if root is not None and objects.get("store") is None:
-        _check_server(objects)
+    objects = BucketObjects(url) if root is None else make_bucket_place(url)
     log = ObjectsLog(objects, objects.where, timeout, linger=_LINGER)
     return log, open_root(objects, objects.where, root)
+
+
+def make_bucket_place(url: str) -> "BucketObjects":
+    """Checks the server for a log that has no root yet. Errors as `open_bucket_log`."""
+    objects = BucketObjects(url)
+    if objects.get("store") is None:
+        _check_server(objects)
+    return objects
 
 
 def erase_bucket_log(url: str) -> None:

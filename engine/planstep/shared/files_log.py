@@ -31,6 +31,8 @@ from .patient import LOG_TIMEOUT
 from .shared_log import Root, SharedLog
 
 _FOLDERS = ("log", "floor", "new")
+_OF_SEEDS = ("snap", "pack")
+"""Further folders that a log without a root may have."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _URL = re.compile("file://([^/]*)(/.*)", re.IGNORECASE | re.DOTALL)
 _BAD_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")
@@ -53,6 +55,14 @@ def open_files_log(
     except BaseException:
         objects.close()
         raise
+
+
+def make_files_place(url: str) -> "FileObjects":
+    """Makes the folder for a log that has no root yet, unless it is there. Errors as `open_files_log`."""
+    path = folder_of(url)
+    files = LinkedFiles()
+    _make(path, files)
+    return FileObjects(path, files)
 
 
 def folder_of(url: str) -> Path:
@@ -90,7 +100,7 @@ def _make(path: Path, files: Files) -> None:
     names = set(files.names(path))
     if "store" in names:  # so its folders were made: one that is missing now was removed
         return
-    if others := names - set(_FOLDERS):
+    if others := names - {*_FOLDERS, *_OF_SEEDS}:
         raise FormatError(
             f"{path} has other files than a shared log ({min(others)}): give the log a folder of its own"
         )

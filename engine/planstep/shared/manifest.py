@@ -55,14 +55,16 @@ class Pack(NamedTuple):
 class Manifest(NamedTuple):
     """A snapshot: the store as of `turn`.
 
-    `stem`: its name in `snap/`. `address`: of the next payload byte. `term`: no transaction has an id of a later
-    one. `mark`: the log's, of the entry before the turn (owner.OwnerRow). `made_ms`: when, by the maker's clock.
+    `stem`: its name in `snap/`. `tables_id`: the id in LMDB's file, another one in a seed's. `address`: of the next
+    payload byte. `term`: no transaction has an id of a later one. `mark`: the log's, of the entry before the turn
+    (owner.OwnerRow). `made_ms`: when, by the maker's clock.
     `is_seed`: the shared log begins behind it, and lacks its turn.
     `digests`: (tablet's prefix, digest, entries) of each tablet.
     """
 
     stem: str
     store_id: bytes
+    tables_id: bytes
     turn: int
     address: int
     term: int
@@ -156,7 +158,7 @@ def _fits(manifest: Manifest) -> bool:
         return False
     if type(manifest.is_seed) is not bool or type(manifest.mark) is not bytes:
         return False
-    if type(manifest.store_id) is not bytes or len(manifest.store_id) != 16:
+    if any(type(id_) is not bytes or len(id_) != 16 for id_ in manifest[1:3]):
         return False
     if not STEM.fullmatch(manifest.stem) or turn_of(manifest.stem) != manifest.turn:
         return False

@@ -56,8 +56,16 @@ def open_root(objects: Objects, where: str, root: Root | None) -> Root:
     return read_root(data, f"{where}/{_STORE}")
 
 
+def put_root(objects: Objects, where: str, root: Root, timeout: float = LOG_TIMEOUT) -> Root:
+    """Writes the root of a log whose floor is there already; returns the one that is there."""
+    data = PatientObjects(objects, where, timeout).put(_STORE, encode_root(root))
+    return read_root(data, f"{where}/{_STORE}")
+
+
 def _make_root(objects: Objects, where: str, root: bytes) -> bytes:
     """Writes the root unless another machine did meanwhile; returns what is there. Corruption: it was lost."""
+    if objects.names(_FLOOR) and not objects.names(_LOG):
+        raise FormatError(f"{where} is where a store is being seeded: wait until that has ended")
     if objects.names(_LOG) and objects.get(_STORE) is None:
         raise Corruption(f"{where}/{_STORE} is missing, though there are turns: bring it back")
     failure = IoError(f"{where} did not keep what was written to it")
@@ -229,6 +237,10 @@ class ObjectsLog:
             raise Fenced(entry.owner.term)
 
     # trimming ------------------------------------------------------------------------------
+
+    def has_turns(self) -> bool:
+        """Returns whether a turn was ever written."""
+        return bool(self._numbers(_LOG))
 
     def floor(self) -> int:
         return max(self._numbers(_FLOOR), default=1)

@@ -1,4 +1,4 @@
-"""Opens the shared log that a URL names. A log more is a module and a line in both tables.
+"""Opens the shared log that a URL names. A log more is a module and a line in each table.
 
 Next: settings.py.
 """
@@ -6,8 +6,8 @@ Next: settings.py.
 from collections.abc import Callable
 
 from ..errors import Diverged, NotSupported
-from .bucket_log import SCHEMES, erase_bucket_log, open_bucket_log
-from .files_log import erase_files_log, open_files_log
+from .bucket_log import SCHEMES, erase_bucket_log, make_bucket_place, open_bucket_log
+from .files_log import erase_files_log, make_files_place, open_files_log
 from .kafka_topic import erase_kafka_log, open_kafka_log
 from .patient import LOG_TIMEOUT
 from .shared_log import Objects, Root, SharedLog
@@ -18,6 +18,11 @@ OPENERS: dict[str, Callable[[str, Root | None, float], tuple[SharedLog, Root]]] 
     "kafka": open_kafka_log,
 }
 """Openers by the scheme of a URL; parameters as in `open_shared_log`."""
+PLACES: dict[str, Callable[[str], Objects]] = {
+    "file": make_files_place,
+    **dict.fromkeys(SCHEMES, make_bucket_place),
+}
+"""Functions that make the place for a log without a root, by the scheme of its URL."""
 ERASERS: dict[str, Callable[[str], None]] = {
     "file": erase_files_log,
     **dict.fromkeys(SCHEMES, erase_bucket_log),
@@ -57,6 +62,16 @@ def open_objects(url: str, root: Root | None, timeout: float = LOG_TIMEOUT) -> O
     raise NotSupported(
         "snapshots go to an object store: file:///disk/shop, s3://bucket/shop or the like"
     )
+
+
+def make_place(url: str) -> Objects:
+    """Makes the place for the log of a store that has turns. NotSupported where a log begins with turn 1."""
+    scheme = scheme_of(url)
+    if scheme not in PLACES:
+        raise NotSupported(
+            f"a log by {scheme}: URLs begins with a store's first turn: begin with an empty folder"
+        )
+    return PLACES[scheme](url)
 
 
 def erase_shared_log(url: str) -> None:

@@ -49,7 +49,7 @@ class Snapshots:
         """`timeout`, in seconds: how long a call is repeated that fails."""
         self._patient = PatientObjects(objects, where, timeout)
         self._where = where
-        self._store_id = store_id
+        self.store_id = store_id
 
     # finding -------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Snapshots:
             return None
         self._patient.sync(name)  # its writer may have been killed before it did
         manifest = read_manifest(data, stem, f"{self._where}/{name}")
-        if manifest.store_id != self._store_id:
+        if manifest.store_id != self.store_id:
             raise Corruption(f"{self._where}/{name} is of another store")
         return manifest
 
@@ -147,8 +147,8 @@ class Snapshots:
         writer = SnapshotWriter(self._patient, stem)
         if before is not None and wanted:
             draft = Manifest(
-                *(stem, self._store_id, turn_of(stem), before.address, 0, b"", 0, False),
-                *((), tuple(wanted), ()),
+                *(stem, self.store_id, self.store_id, turn_of(stem), before.address, 0, b"", 0),
+                *(False, (), tuple(wanted), ()),
             )
             writer.put(f"{SNAP}{stem}{DRAFT}", encode_manifest(draft))
             if floor() <= before.floor_max:

@@ -24,7 +24,11 @@ _ready = [StoreMeta()]
 
 
 class Meta(NamedTuple):
-    """The fields of `StoreMeta`, as in the file. A replicated store has one id, and each of its folders another."""
+    """The fields of `StoreMeta`, as in the file.
+
+    A replicated store has one id, and each of its folders another. The folder that its log began with has that id
+    as `first_id`, and the files' own one as `store_id`.
+    """
 
     format: int
     store_id: bytes
@@ -33,6 +37,11 @@ class Meta(NamedTuple):
     host: int = 0
     first_id: bytes = b""
     folder_id: bytes = b""
+
+    @property
+    def shared_id(self) -> bytes:
+        """The id of the shared log, for a replicated store."""
+        return self.first_id or self.store_id
 
 
 def _parsed(data: bytes) -> Meta:
@@ -98,7 +107,7 @@ def check_folders(folder: Path, files: Files) -> None:
 
 def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
     """FormatError if the host belongs to another store, whose steps have another order."""
-    if meta.first_id and first_id and meta.first_id != first_id:
+    if meta.host and first_id and meta.first_id not in (b"", first_id):
         raise FormatError(
             f"{folder} is a host of another store than host-0 beside it: restore both from one backup"
         )
@@ -115,7 +124,7 @@ def check_shared(folder: Path, meta: Meta, shared_id: bytes) -> None:
         raise NotSupported(
             f"{folder} is of a store that is not replicated, and cannot become it yet: begin with an empty folder"
         )
-    if shared_id not in (b"", meta.store_id):
+    if shared_id not in (b"", meta.shared_id):
         raise Diverged(
             f"{folder} is of another store than the shared log, from turn 1 on: use the log of this store, or "
             "another folder"

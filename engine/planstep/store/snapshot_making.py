@@ -62,7 +62,7 @@ def make_snapshot(
         check()
         row: Any = table.get(OWNER_KEY, txn)
         manifest = Manifest(
-            *(writer.stem, store.store_id, turn, address, store.generation),
+            *(writer.stem, snapshots.store_id, store.store_id, turn, address, store.generation),
             *(b"" if row is None else row[-1], time.time_ns() // 1_000_000, row is None),
             *((), (), table.digests(txn)),
         )

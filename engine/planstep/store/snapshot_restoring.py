@@ -37,22 +37,27 @@ def restore_snapshot(snapshots: Snapshots, manifest: Manifest, folder: Path, met
     files = Files()
     make_folder(folder / "table", files)
     _write_tables(snapshots, manifest, folder / "table" / DATA_FILE, files)
-    with closing(Table(folder / "table", manifest.store_id)) as table:
+    with closing(Table(folder / "table", manifest.tables_id)) as table:
         _check(table, manifest)
         _move_payload(snapshots, manifest, table, Folder(folder, meta.store_id, files, 0))
         _adopt(table, manifest, folder / "table", meta.store_id)
     skip_generations(folder, manifest.term)
     save_meta(folder, meta, files)
+    check_whole(folder)
+    files.sync_folder(folder / "table")
+
+
+def check_whole(folder: Path) -> None:
+    """Verifies a copy, whose names are durable then. Corruption, IoError."""
     for problem in verify(folder):
         if problem.unread is not None:
             raise problem.unread
-        raise Corruption(f"the snapshot of turn {manifest.turn} is damaged: {problem.what}")
-    files.sync_folder(folder / "table")
-    files.sync_folder(folder)
+        raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")
+    Files().sync_folder(folder)
 
 
 def skip_generations(folder: Path, generation: int) -> None:
-    """Makes sure that the next opening is of a later generation: of a segment that was never begun."""
+    """Makes the next opening one of a later generation: recovery continues after a segment that was never begun."""
     with typed_errors(folder):
         (folder / segment_name(generation, 0)).touch(mode=0o600)
 
