@@ -65,15 +65,14 @@ def seed(path: Path, settings: Replicate, reseed: bool = False) -> int:
 
 def _begin_log(path: Path, meta: Meta, settings: Replicate, turn: int, reseed: bool) -> None:
     where, timeout = settings.url, settings.log_timeout
-    if (
-        not meta.first_id
-    ):  # a log has an id of its own: the store may have been in another one before
-        meta = meta._replace(first_id=os.urandom(16), folder_id=os.urandom(16))
-        save_meta(path / "host-0", meta, Files())
     with closing(make_place(where)) as objects:
         log = ObjectsLog(objects, where, timeout)
         with closing(_open(path, meta)) as store:
             assert store.last_turn == turn
+            if not meta.first_id and meta.format != REPLICATED:
+                # A log has an id of its own: the store may have been in another one, and gone on without it.
+                meta = meta._replace(first_id=os.urandom(16), folder_id=os.urandom(16))
+                save_meta(store.folder, meta, Files())
             if not _has_begun(log, turn, meta, reseed):
                 _make_seed(store, Snapshots(objects, where, meta.shared_id, timeout))
                 log.trim(turn + 1)
