@@ -5,6 +5,7 @@ The numbers are those of the scenarios that replication is accepted by.
 
 import shutil
 import threading
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import planstep
 from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime.replication import ReplicatedFolder
 from planstep.shared.entry import BEGIN
+from planstep.shared.files_log import FileObjects
 from planstep.shared.owner import Ownership
 from planstep.shared.registry import open_shared_log
 from planstep.shared.shared_log import Root
@@ -133,6 +135,33 @@ def test_a_taken_over_owner_is_told_by_whom(machines: Machines) -> None:
                     begun.commit()
         assert rows(db) == {"k": 1, "l": 1}
         old.close()
+
+
+def test_an_owner_that_writes_during_each_list_is_taken_over(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of a long log take longer than a turn: a taker that lists before each try would never be in time."""
+    busy = machines.open("a")
+    write(busy, "k")
+    really = FileObjects.names
+    writing: list[int] = []
+
+    def names(objects: FileObjects, *words: str) -> list[str]:
+        found = really(objects, *words)
+        if not writing:
+            writing.append(1)
+            with suppress(planstep.Fenced):
+                write(busy, "k", len(found))
+            writing.clear()
+        return found
+
+    monkeypatch.setattr(FileObjects, "names", names)
+    before = len(machines.entries())
+    with machines.take_over("b") as db:
+        write(db, "l")
+        assert rows(db)["l"] == 1
+    assert [entry.kind for entry in machines.entries()[before:]].count(BEGIN) == 1
+    busy.close()
 
 
 @pytest.mark.parametrize("when", ["yesterday", "emptied", "just made"])

@@ -207,10 +207,15 @@ class Connection:
         mine = store.meta.folder_id
         before: Owner | None = None
         is_seed = store.last_turn > 0 and folder.owner_row() is None
+        ownership: Ownership | None = None
         for _ in range(_TRIES):
             # Each try is an opening of its own, with a nonce of its own: a BEGIN may still be on its way.
-            ownership = Ownership(self.log, self.root.store_id, os.urandom(16))
-            ownership.catch_up(folder)
+            nonce = os.urandom(16)
+            if ownership is None:
+                ownership = Ownership(self.log, self.root.store_id, nonce)
+                ownership.catch_up(folder)
+            else:
+                ownership = ownership.once_more(nonce, folder)
             opened, owner = folder.opened(), ownership.last_owner
             if opened is not None and not opened.closed and opened.folder_id != mine:
                 if not self._takeover:

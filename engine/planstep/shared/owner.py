@@ -73,13 +73,30 @@ class Ownership:
     def catch_up(self, local: LocalStore) -> None:
         """Takes all turns that the folder lacks. Diverged, Trimmed, Corruption, LogUnreachable."""
         self._find(local)
-        while entries := self.log.read(_READ_BYTES, 0):
-            for entry in entries:
-                self._check(entry)
-                self._check_owner(entry)
-                local.take(entry)
-                self._pass(entry)
+        while self.take_next(local):
+            pass
         self._look_at_floor(self.last.turn + 1)
+
+    def take_next(self, local: LocalStore) -> int:
+        """Takes the next turns that the folder lacks; returns their number, 0 at the end. Errors as `catch_up`."""
+        entries = self.log.read(_READ_BYTES, 0)
+        for entry in entries:
+            self._check(entry)
+            self._check_owner(entry)
+            local.take(entry)
+            self._pass(entry)
+        return len(entries)
+
+    def once_more(self, nonce: bytes, local: LocalStore) -> "Ownership":
+        """Returns another opening, which has taken the turns that fenced this one. Errors as `catch_up`.
+
+        This one has listed the log. A list takes longer than a turn of an owner that goes on writing, so none is
+        made again; a BEGIN that is decided looks at the floor.
+        """
+        again = Ownership(self.log, self._store_id, nonce)
+        again.last, again.last_owner = self.last, self.last_owner
+        again.take_next(local)
+        return again
 
     def _find(self, local: LocalStore) -> None:
         """Finds the folder's last turn in the shared log."""
@@ -173,7 +190,8 @@ class Ownership:
             self._sent = False
             raise
         except Fenced as error:
-            error.in_doubt = error.in_doubt or self.log.floor() > turn
+            if kind == TURN:
+                error.in_doubt = error.in_doubt or self.log.floor() > turn
             raise
         if kind == BEGIN:
             self._look_at_floor(turn)
