@@ -53,6 +53,7 @@ from .errors import (
     StoreInUse,
     TooManyGaps,
     TooManyReaders,
+    TooManyTakeovers,
     TransactionClosed,
     TransactionTooLarge,
     Trimmed,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     )
     from .api.columns.batch import ReadBatch, Record, Rows
     from .api.engine import Engine
+    from .api.follower import Follower, follow
     from .api.snapshot import SnapshotView
     from .api.tables.table import Table, TableDescription
     from .api.topics.changelog import Changelog
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
         PositionState,
     )
     from .runtime.backup import Backup, restore
+    from .runtime.follower import Lag
     from .runtime.identity import Identity, Waiting
     from .runtime.ledger import Costs, Phases
     from .runtime.open_transactions import Held, OpenTransaction
@@ -143,6 +146,7 @@ __all__ = [
     "Engine",
     "EngineClosed",
     "Fenced",
+    "Follower",
     "ForkedProcess",
     "FormatError",
     "Held",
@@ -154,6 +158,7 @@ __all__ = [
     "KafkaError",
     "KafkaSettings",
     "KeyTooLong",
+    "Lag",
     "LeaseLost",
     "Leased",
     "LogBatches",
@@ -196,6 +201,7 @@ __all__ = [
     "TableDescription",
     "TooManyGaps",
     "TooManyReaders",
+    "TooManyTakeovers",
     "Topic",
     "TopicDescription",
     "Transaction",
@@ -210,6 +216,7 @@ __all__ = [
     "Written",
     "WrongMode",
     "__version__",
+    "follow",
     "metrics",
     "open",
     "open_async",
@@ -226,6 +233,7 @@ _HOMES = {
     ),
     "api.columns.batch": "ReadBatch Record Rows",
     "api.engine": "Engine",
+    "api.follower": "Follower follow",
     "api.snapshot": "SnapshotView",
     "api.tables.table": "Table TableDescription",
     "api.topics.changelog": "Changelog",
@@ -246,6 +254,7 @@ _HOMES = {
     "proto.pulsar.settings": "PulsarSettings",
     "runtime.administration": "BufferStats CoordinatorStats LogBatches PendingAck PositionState",
     "runtime.backup": "Backup restore",
+    "runtime.follower": "Lag",
     "runtime.identity": "Identity Waiting",
     "runtime.ledger": "Costs Phases",
     "runtime.open_transactions": "Held OpenTransaction",

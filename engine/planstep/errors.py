@@ -329,6 +329,10 @@ class TooManyReaders(PlanstepError):
         )
 
 
+class TooManyTakeovers(PlanstepError):
+    """This process took the store over by itself three times in a short time: its owners live, and are slow."""
+
+
 class ForkedProcess(PlanstepError):
     """The engine belongs to the parent process; open the store anew in this one."""
 

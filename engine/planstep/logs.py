@@ -20,6 +20,8 @@
     snapshot_restored   INFO     store, turn, bytes, seconds: a folder begins from a snapshot of its shared log
     snapshot_unusable   ERROR    snapshot, error: it is damaged or lacks a part, and an older one is used
     broker_trouble      WARNING  log (a Kafka topic), error: what the client reports; calls are tried again
+    follower_waits      WARNING  store (a host's folder), error: a follower does not reach the log, or has no space
+    follower_ended      ERROR    store (a host's folder), error: a follower ended, and shows nothing any more
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
@@ -31,8 +33,8 @@
     input_failed        ERROR    message_kind, error, with the traceback: the input was undone
 
 Events that could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed,
-broker_trouble) are logged at most every SELDOM_SECONDS; `suppressed` counts those left out. Tablets, coordinator
-and proxy log nothing.
+broker_trouble, follower_waits) are logged at most every SELDOM_SECONDS; `suppressed` counts those left out.
+Tablets, coordinator and proxy log nothing.
 
 Next: runtime/statistics.py, which counts what is not logged.
 """
@@ -192,6 +194,19 @@ def snapshot_restored(store: os.PathLike[str], turn: int, size: int, seconds: fl
 def snapshot_unusable(snapshot: str, error: BaseException) -> None:
     text = f"a snapshot is not usable, an older one is taken: {error}"
     emit(logging.ERROR, "snapshot_unusable", text, snapshot=snapshot, error=str(error))
+
+
+def follower_waits(store: os.PathLike[str], error: BaseException) -> None:
+    text = f"{store}: following the shared log is tried again: {error}"
+    where = os.fspath(store)
+    _emit_seldom(logging.WARNING, "follower_waits", where, text, store=where, error=str(error))
+
+
+def follower_ended(store: os.PathLike[str], error: BaseException) -> None:
+    foreign = None if isinstance(error, PlanstepError) else error
+    text = f"{store}: no longer follows the shared log: {reason(error)}"
+    fields = {"store": os.fspath(store), "error": reason(error)}
+    emit(logging.ERROR, "follower_ended", text, foreign, **fields)
 
 
 def no_space(host: int, error: BaseException) -> None:

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from .api.engine import Engine
-from .api.open_engine import MEMORY, Settings, Slot
+from .api.open_engine import MEMORY, Settings
+from .api.slots import Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .host.inputs import Commit as CommitInput
 from .host.inputs import StageInput

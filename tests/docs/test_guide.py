@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from planstep.api import open_engine
+from planstep.api import slots
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = (
@@ -51,7 +51,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def open_stores() -> list[str]:
-    return [path for path, slot in open_engine._slots.items() if slot.engine is not None]
+    return [path for path, slot in slots._slots.items() if slot.engine is not None]
 
 
 def same(wanted: str, got: str, where: str) -> None:
@@ -84,7 +84,7 @@ def run_commands(text: str, where: str, capfd: pytest.CaptureFixture[str]) -> No
 
 def close_stores() -> None:
     """Closes what a page has left open."""
-    for slot in list(open_engine._slots.values()):
+    for slot in list(slots._slots.values()):
         if slot.engine is not None:
             slot.engine.lifetime.opens = 1
             slot.engine.close()

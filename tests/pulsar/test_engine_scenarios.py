@@ -14,7 +14,8 @@ from kit import PLANSTEP, FullDisk, python, until
 
 import planstep
 from planstep.api.engine import Engine
-from planstep.api.open_engine import Settings, Slot
+from planstep.api.open_engine import Settings
+from planstep.api.slots import Slot
 from planstep.bench.proof.disks.engines import abandon, stores_of
 from planstep.bench.proof.disks.failing import FastFiles
 from planstep.bench.proof.disks.images import Disk

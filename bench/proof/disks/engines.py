@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ....api.engine import Engine
-from ....api.open_engine import Durability, Mode, Settings, Slot
+from ....api.open_engine import Durability, Mode, Settings
+from ....api.slots import Slot
 from ....errors import EngineClosed, PlanstepError
 from ....runtime.open_stores import OpenOptions, open_runtime
 from ....store import DiskStore

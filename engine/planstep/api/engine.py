@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..closing import Closing
+from ..errors import NotSupported
 from ..logs import backup_made
 from .administration import EngineAdministration
 from .arguments import check_worker
@@ -27,8 +28,9 @@ from .context import Context
 from .lifetime import Lifetime
 from .limits import READ_BYTES
 from .names import Names
-from .open_engine import Settings, Slot
+from .open_engine import Settings
 from .retry import run
+from .slots import Slot
 from .snapshot import SnapshotView
 from .tables.table import Table
 from .topics.batch_search import Ack, ReaderOptions
@@ -70,6 +72,16 @@ class Engine(EngineAdministration, Closing):
     def mode(self) -> str:
         """The commit protocol of the store: "deterministic", "kafka" or "pulsar"."""
         return self._runtime.mode
+
+    @property
+    def turn(self) -> int:
+        """The number of the store's last turn, a batch of commits. A follower's snapshot with at_least= this number
+        has all that was committed here by now. NotSupported where the store is not replicated.
+        """
+        self.context.check()
+        if self.context.settings.replicate is None:
+            raise NotSupported("turns have numbers to compare where the store is replicated")
+        return self._runtime.nodes[0].host.store.last_turn
 
     @property
     def closed(self) -> bool:

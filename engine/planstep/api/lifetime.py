@@ -7,6 +7,7 @@ Next: engine.py.
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import EngineClosed, PlanstepError
@@ -16,7 +17,7 @@ from ..runtime.wait_primitives import Latch
 
 if TYPE_CHECKING:
     from .context import Context
-    from .open_engine import Slot
+    from .slots import Slot
 
 
 class Lifetime:
@@ -28,6 +29,8 @@ class Lifetime:
         self.opens = 1
         self._slot = slot
         self._backing_up = backing_up
+        self.at_end: Callable[[], object] | None = None
+        """Called once the engine is closed."""
         self._closer = 0  # the thread that closes the engine
         self._ending = False  # True while it does so
         self._ended = Latch()
@@ -92,6 +95,8 @@ class Lifetime:
                 EngineClosed("the engine was closed before the batch had its turn")
             )
         finally:
+            if self.at_end is not None:
+                self.at_end()
             self._ending = False
             self._slot.closing = None
             self._ended.set()

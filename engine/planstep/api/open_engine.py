@@ -3,35 +3,32 @@
     open(path) ─▶ slot of the real path ─▶ is an engine open? same settings ─▶ the same engine
                                         └─▶ open_runtime ─▶ a new one
 
-A setting left None is that of the open engine, else the stored one, else the default. A forked child forgets
-the parent's engines: it may open other stores, and the parent's once the parent has closed them (or
-with read_only=True); StoreInUse before.
+A setting left None is that of the open engine, else the stored one, else the default. A forked child may open other
+stores, and the parent's once the parent has closed them (or with read_only=True); StoreInUse before.
 
-Next: engine.py.
+Next: slots.py.
 """
 
-import atexit
 import gc as collector
 import os
-import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import NotSupported, StoreInUse, WrongMode
+from ..errors import NotSupported, WrongMode
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.mode_settings import ModeSettings
 from ..proto.pulsar.settings import PulsarSettings
 from .arguments import brief, seconds, whole
+from .slots import Slot, folder_of, in_use, slot_of
 
 if TYPE_CHECKING:
-    from ..runtime.runtime import Runtime
     from ..shared.settings import Replicate
-    from ..store import Store
     from .engine import Engine
-    from .lifetime import Lifetime
 
 MEMORY = ":memory:"
 Mode: TypeAlias = Literal["deterministic", "kafka", "pulsar"]
@@ -67,6 +64,7 @@ class Settings:
     snapshot_bytes: int = BYTES_MAX
     group_commit: bool = True
     replicate: "Replicate | None" = None
+    follow: bool = False
 
     @property
     def snapshots(self) -> tuple[int, int]:
@@ -122,13 +120,6 @@ class Settings:
                 raise error
 
 
-def _in_use(why: str) -> StoreInUse:
-    """Makes the error of an open engine of this process that cannot be shared."""
-    error = StoreInUse(os.getpid(), None)
-    error.args = (why,)
-    return error
-
-
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={brief(value)}: choose one of {', '.join(map(repr, choices))}")
@@ -142,65 +133,31 @@ def _replicate_of(given: "str | Replicate | None") -> "Replicate | None":
     return Replicate.of(given)
 
 
+def _of_url(url: str, arguments: dict[str, Any]) -> "Replicate | None":
+    if arguments["follow"] and arguments["replicate"] is None:
+        return _replicate_of(url)
+    raise ValueError(
+        f"{url} is the URL of a shared log, and a store is a folder: open(FOLDER, replicate=URL), or "
+        "open(URL, follow=True, read_only=True)"
+    )
+
+
+def _check_follow(settings: Settings, takeover: Any) -> None:
+    if not isinstance(settings.follow, bool):
+        raise TypeError(f"follow is True or False, not {brief(settings.follow)}")
+    if settings.follow and not settings.read_only:
+        raise ValueError("a follower only reads: give read_only=True, too")
+    if settings.follow and settings.replicate is None:
+        raise ValueError("follow=True needs the URL of the shared log: replicate=URL")
+    if settings.follow and takeover:
+        raise ValueError("a follower takes nothing over: planstep.follow(path, URL).lead() does")
+
+
 def _check_takeover(takeover: Any, replicate: Any) -> None:
     if not isinstance(takeover, bool):
         raise TypeError(f"takeover is True or False, not {brief(takeover)}")
     if takeover and replicate is None:
         raise ValueError("takeover=True needs the URL of the shared log: replicate=URL")
-
-
-class Slot:
-    """A path of this process: its engine if open, or the one that is being closed, and a lock for both.
-
-    The lock is not held while an engine closes: its threads run callbacks, which may open or close engines.
-    """
-
-    __slots__ = ("closing", "engine", "folder", "lock", "opened")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.engine: Engine | None = None
-        self.closing: Lifetime | None = None
-        self.folder: tuple[int, int] | None = None
-        self.opened: list[Store | Runtime] = []  # by an open that has not finished
-
-    def __enter__(self) -> None:
-        """Takes the lock once no engine of this path is being closed."""
-        while True:
-            closing = self.closing
-            if closing is not None:
-                closing.wait_closed()
-            self.lock.acquire()
-            if self.closing is None:
-                return
-            self.lock.release()
-
-    def __exit__(self, *exc: object) -> None:
-        self.lock.release()
-
-
-def _folder(path: str) -> tuple[int, int] | None:
-    """Identifies a folder whatever its name: device and inode; None in memory, or when it is gone."""
-    try:
-        status = os.stat(os.path.join(path, "host-0"))
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-_slots: dict[str, Slot] = {}
-
-
-def _close_all() -> None:
-    for slot in list(_slots.values()):
-        engine = slot.engine
-        if engine is not None:
-            engine.lifetime.close_at_exit()
-
-
-# A forked child forgets the parent's engines, and the locks that its threads held.
-os.register_at_fork(after_in_child=_slots.clear)
-atexit.register(_close_all)
 
 
 def open(
@@ -224,6 +181,7 @@ def open(
     group_commit: bool | None = None,
     replicate: "str | Replicate | None" = None,
     takeover: bool = False,
+    follow: bool | None = None,
     gc: Gc | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
@@ -257,6 +215,9 @@ def open(
                      `durability` is. None: not replicated
     takeover         with replicate: takes the store over from a machine that did not close it, which can write no
                      more; False: OwnedElsewhere
+    follow           with replicate and read_only=True: the folder follows the store, which another machine owns,
+                     and shows each commit a moment later. Without replicate `path` is the URL, and the folder is a
+                     temporary one. None: False
     gc               "freeze": collects garbage once, then keeps all objects of the process out of later
                      collections, which stop every thread for some 4 ms instead of 11; None leaves the collector
                      alone. Garbage cycles among these objects stay for ever: open before you build your own data
@@ -290,7 +251,12 @@ def open(
         "snapshot_bytes": snapshot_bytes,
         "group_commit": group_commit,
         "replicate": _replicate_of(replicate),
+        "follow": follow,
     }
+    text = _path_text(path)
+    url = is_url(text)
+    if url:
+        arguments["replicate"] = _of_url(text, arguments)
     chosen = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**chosen)
     if protocol_version is not None:
@@ -304,29 +270,18 @@ def open(
         raise ValueError("switch_interval is more than 0 seconds, or None")
     _choice("gc", gc, (None, *get_args(Gc)))
     _check_takeover(takeover, replicate)
-    text = _path_text(path)
+    _check_follow(settings, takeover)
     memory = text == MEMORY
     if memory and read_only:
         raise NotSupported("':memory:' is empty when it is opened: read_only makes no sense there")
-    real = text if memory else os.path.realpath(text)
-    slot = Slot() if memory else _slots.setdefault(real, Slot())
-    with slot:
+    real = text if memory or url else os.path.realpath(text)
+    slot = Slot() if memory or url else slot_of(real)
+    with slot, ExitStack() as unless_opened:
         engine = slot.engine
         if engine is not None:
-            if slot.folder != _folder(real):
-                raise _in_use(
-                    f"{real} is not the folder any more that this process has open: it was moved, "
-                    "removed or replaced meanwhile; that engine goes on where the folder is by now: "
-                    "close it first"
-                )
-            context = engine.context
-            if (reason := context.runtime.turns.stopped) is not None:
-                raise _in_use(
-                    f"{real} is open in this process, and that engine has stopped ({reason}): close it, "
-                    "then open again"
-                )
-            check_of_modes(of_modes, context.runtime.mode)
-            context.settings.agree(real, chosen)
+            _check_shares(slot, engine, real)
+            check_of_modes(of_modes, engine.context.runtime.mode)
+            engine.context.settings.agree(real, chosen)
             switch_at_least_every(switch_interval)
             engine.lifetime.opens += 1
             _freeze(gc)
@@ -349,27 +304,62 @@ def open(
                 group_commit=settings.group_commit,
                 replicate=settings.replicate,
                 takeover=takeover,
+                follow=settings.follow,
+                told=slot.told,
+                store=slot.store if takeover else None,
             )
+            where = _temporary(unless_opened) if url else text
             runtime = open_runtime(
-                text, options, switch_interval=switch_interval, opened=slot.opened
+                where, options, switch_interval=switch_interval, opened=slot.opened
             )
             fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
             engine = Engine(real, runtime, replace(settings, **fixed), slot)
-            folder = _folder(real)
+            folder = folder_of(real)
             store_opened(real, runtime, settings.read_only, time.monotonic() - began)
         except BaseException:  # no caller has it yet who could close it
             let_go(slot.opened)
             raise
+        engine.lifetime.at_end = unless_opened.pop_all().close  # removes the temporary folder
         slot.engine, slot.folder = engine, folder
         slot.opened.clear()
         _freeze(gc)
         return engine
 
 
+def _check_shares(slot: Slot, engine: "Engine", real: str) -> None:
+    """StoreInUse for an engine of this path that another `open` cannot have, too."""
+    if slot.folder != folder_of(real):
+        raise in_use(
+            f"{real} is not the folder any more that this process has open: it was moved, "
+            "removed or replaced meanwhile; that engine goes on where the folder is by now: "
+            "close it first"
+        )
+    if (reason := engine.context.runtime.turns.stopped) is not None:
+        raise in_use(
+            f"{real} is open in this process, and that engine has stopped ({reason}): close it, "
+            "then open again"
+        )
+
+
+def _temporary(removing: ExitStack) -> str:
+    folder = removing.enter_context(TemporaryDirectory(prefix="planstep-"))
+    return os.path.join(folder, "store")
+
+
 def _freeze(gc: Gc | None) -> None:
     if gc == "freeze":
         collector.collect()
         collector.freeze()
+
+
+def is_url(path: str) -> bool:
+    """Returns whether a path is the URL of a shared log."""
+    scheme, colon, _ = path.partition(":/")
+    if not colon:
+        return False
+    from ..shared.registry import OPENERS
+
+    return scheme.lower() in OPENERS
 
 
 def _path_text(path: Any) -> str:

@@ -20,6 +20,7 @@ from . import (
     backups,
     consumers,
     export,
+    followers,
     inspect,
     logs,
     reshard,
@@ -55,6 +56,7 @@ app.command("backup", cls=StoreCommand)(backups.backup)
 app.command("restore", cls=Command)(backups.restore)
 app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
+app.command("follow", cls=Command)(followers.follow)
 app.command("check-log", cls=Command)(shared_logs.check)
 
 

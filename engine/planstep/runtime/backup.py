@@ -53,7 +53,7 @@ from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
 from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
-from ..store.replicated import OPENED_KEY, OWNER_KEY
+from ..store.replicated import OWN_KEYS, OWNER_KEY
 from ..store.snapshot_restoring import check_whole, skip_generations
 from ..tablets.participant import TxRecord
 from .consistent_cut import settle, views_of
@@ -288,7 +288,7 @@ class _Copying:
                 continue
             if kind == PARTITION and name == b"s" and len(key) == _STAGED_KEY_BYTES:
                 continue  # staged before a commit that never came
-            if key in (OWNER_KEY, OPENED_KEY):
+            if key in OWN_KEYS:
                 continue  # the copy is not replicated
             if kind == PARTITION and name == b"b":
                 address, length, count = value[:3]

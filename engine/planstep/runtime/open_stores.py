@@ -21,6 +21,7 @@ from ..errors import (
     Trimmed,
     WrongMode,
 )
+from ..host.inputs import Tick
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.mode_settings import ModeSettings
 from ..shared.settings import Replicate
@@ -31,18 +32,21 @@ from ..store.owner_lock import no_other_makes
 from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import open_views
 from .deferred_signals import room_for_a_turn
+from .follower import Tail
 from .following import Following
 from .kafka.hooks import KafkaHooks
 from .mode_hooks import ModeHooks
 from .network import Network
 from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
-from .replication import Connection, connect
+from .replication import Connection, Replication, Told, connect
 from .runtime import Runtime
 from .snapshotting import Snapshotter, begin_from_snapshot
 
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
+FOLLOWER_TIMEOUT = 1.0
+"""Seconds for which a call of a follower to the shared log waits, at most."""
 HOOKS: dict[str, type[ModeHooks]] = {
     "deterministic": ModeHooks,
     "kafka": KafkaHooks,
@@ -78,9 +82,20 @@ class OpenOptions:
     """Names the shared log that each turn goes to first."""
     takeover: bool = False
     """Takes a replicated store over from a machine that did not close it."""
+    follow: bool = False
+    """Follows a replicated store, read-only, while another machine owns it."""
+    told: Told | None = None
+    """Called with each turn that following begins with."""
+    store: DiskStore | None = None
+    """The open store of the folder, which its follower hands over."""
     # These two are looked up at each opening, because proofs and tests replace them.
     files: Files = field(default_factory=lambda: Files())
     segment_bytes: int = field(default_factory=lambda: disk_store.SEGMENT_BYTES)
+
+    @property
+    def only_looks(self) -> bool:
+        """The folder is another process's, or nobody's. A follower owns its folder, and only reads it."""
+        return self.read_only and not self.follow
 
 
 def _runtime(
@@ -110,7 +125,13 @@ def _open_replicated(
     meta = load_meta(folder, Files())
     if meta is None:
         _check_may_be_made(path, True)
-    shared = connect(settings, folder, meta, options.mode, options.takeover, options.create)
+    asked = settings
+    if options.follow:  # its thread tries again, so that it can be ended
+        asked = replace(settings, log_timeout=min(settings.log_timeout, FOLLOWER_TIMEOUT))
+    create = options.create and not options.follow
+    shared = connect(asked, folder, meta, options.mode, options.takeover, create)
+    if options.follow:
+        shared.told = options.told or (lambda _: None)
     try:
         options = replace(options, create=True, mode=shared.root.mode, hosts=1, durability="os")
         from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root, meta)
@@ -118,11 +139,20 @@ def _open_replicated(
             from_snapshot()
         runtime = _open_with(path, options, opened, shared, from_snapshot)
         node = runtime.nodes[0]
-        node.linger = shared.log.linger if settings.linger is None else settings.linger
         store: Any = node.host.store
+        if options.follow:
+            assert shared.followed is not None
+            runtime.tail = Tail(runtime, shared.followed)
+            runtime.fresh = runtime.tail.check
+            runtime.threads.begin_thread("follower", runtime.tail.serve)
+            return runtime
+        assert shared.leading is not None
+        node.linger = shared.log.linger if settings.linger is None else settings.linger
         runtime.begin_snapshots(Snapshotter(store, settings))
         if settings.reads == "confirmed":
-            runtime.fresh = store.confirm
+            runtime.fresh = partial(_confirm, runtime, store)
+        if settings.beat:
+            runtime.threads.begin_thread("beats", _beat, runtime, shared.leading)
         return runtime
     except BaseException:
         shared.log.close()
@@ -143,7 +173,20 @@ def _open_with(
         except Trimmed:
             if not from_snapshot():
                 raise
+            options = replace(options, store=None)
     return _open_stores(path, options, opened, shared)
+
+
+def _confirm(runtime: Runtime, store: DiskStore) -> None:
+    runtime.turns.check_open()
+    store.confirm()
+
+
+def _beat(runtime: Runtime, leading: Replication) -> None:
+    """Runs a turn where none came for a while, so that followers see that the owner lives."""
+    while not runtime.threads.stopping.wait(leading.beat / 4):
+        if leading.beat_is_due():
+            runtime.turns.put(runtime.nodes[0], Tick())
 
 
 def _open_stores(
@@ -157,7 +200,7 @@ def _open_stores(
     _check_can(path, durability)
     meta = load_meta(path / "host-0", Files())
     if meta is None:
-        _check_may_be_made(path, options.create and not options.read_only)
+        _check_may_be_made(path, options.create and not options.only_looks)
     else:
         _check_asked(meta, mode, hosts)
     count = meta.hosts if meta is not None else hosts or 1
@@ -165,7 +208,7 @@ def _open_stores(
     check_of_modes(options.of_modes, kind)
     _check_durability(durability, count)
 
-    if options.read_only:
+    if options.only_looks:
         with _making_sense(path):
             views = open_views(path, count)
             runtime = _runtime(views, kind, options)
@@ -209,7 +252,7 @@ def _open_stores(
     try:
         number = 0
         while not stores or number < stores[0].meta.hosts:
-            opened.append(open_one(number))
+            opened.append(options.store or open_one(number))
             stores.append(opened[-1])
             number += 1
         _check_durability(durability, len(stores))
@@ -217,7 +260,7 @@ def _open_stores(
         check_of_modes(options.of_modes, kind)
         with _making_sense(path):
             if shared is not None:
-                shared.lead(stores[0])
+                shared.enter(stores[0])
             runtime = _runtime(stores, kind, options, open_one)
         opened.append(runtime)
     except BaseException:
@@ -243,7 +286,7 @@ def _check_replicated(path: str | os.PathLike[str], options: OpenOptions) -> Non
         raise NotSupported("a replicated store needs a folder, so ':memory:' cannot be one")
     if options.hosts not in (None, 1):
         raise NotSupported("a replicated store has one host: leave hosts out")
-    if options.read_only:
+    if options.only_looks:
         raise NotSupported("read_only=True shows what the folder has by now: leave replicate out")
 
 
@@ -381,6 +424,8 @@ def open_runtime(
     _check_replicated(path, options)
     opened = [] if opened is None else opened
     let_go(opened)
+    if options.store is not None:
+        opened.append(options.store)
     switch_at_least_every(switch_interval)
     kind = options.mode or "deterministic"
     if path == ":memory:":
@@ -388,7 +433,7 @@ def open_runtime(
         runtime = _runtime([MemoryStore() for _ in range(options.hosts or 1)], kind, options)
         opened.append(runtime)
         return runtime
-    make = (options.create or options.replicate is not None) and not options.read_only
+    make = (options.create or options.replicate is not None) and not options.only_looks
     # OSError: no permission, a file where a folder should be, a name too long.
     with typed_errors(Path(path)):
         if make and options.replicate is None and not Path(path).exists():

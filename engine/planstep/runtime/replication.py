@@ -13,11 +13,13 @@ Left out: hosts beyond the first, stores in memory, stores that have turns alrea
 Next: ../shared/owner.py.
 """
 
+import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..errors import (
     Corruption,
@@ -40,13 +42,16 @@ from ..shared.root import FORMAT
 from ..shared.settings import Replicate
 from ..shared.shared_log import Root, SharedLog
 from ..store import DiskStore
+from ..store.layers import Changes
 from ..store.log.records import decode_pairs
 from ..store.meta import Meta, check_shared
-from ..store.replicated import OPENED_KEY, OWNER_KEY
-from ..store.turn import decode_changes, encode_changes
+from ..store.replicated import BEAT_KEY, OPENED_KEY, OWNER_KEY
+from ..store.turn import Turn, decode_changes, encode_changes
 from .deferred_signals import Uninterrupted
 from .replies import own
 
+Told: TypeAlias = Callable[[int], object]
+"""Called with the number of each turn that an opening takes."""
 _LOOK_SECONDS = 0.005
 _TRIES = 100
 """How often an owner that goes on writing is taken over, one turn too late each time."""
@@ -103,16 +108,37 @@ class ReplicatedFolder:
         if entry.payload:
             turn.append_payload(entry.payload)
         turn.dropped.extend(decode_pairs(entry.dropped))
-        store.commit(turn)
-        if store.checkpoint_due(time.monotonic()):
-            store.checkpoint()
+        self._commit(turn)
+
+    def _commit(self, turn: Turn) -> None:
+        self._store.commit(turn)
+        if self._store.checkpoint_due(time.monotonic()):
+            self._store.checkpoint()
+
+
+class ToldFolder(ReplicatedFolder):
+    """A folder that tells of each turn that it takes."""
+
+    def __init__(self, store: DiskStore, told: Told) -> None:
+        super().__init__(store)
+        self._told = told
+
+    def take(self, entry: Entry) -> None:
+        super().take(entry)
+        self._told(entry.turn)
 
 
 class Replication:
     """The shared log of a store that this machine owns (store.replicated.SharedTurns)."""
 
-    def __init__(self, log: SharedLog, ownership: Ownership, opened: Opened) -> None:
+    def __init__(
+        self, log: SharedLog, ownership: Ownership, opened: Opened, beat: float = 0.0
+    ) -> None:
+        """`beat` as in Replicate."""
         self._log = log
+        self.beat = beat
+        self._beats = 0
+        self._appended_at = time.monotonic()
         self._ownership = ownership
         self._opened = opened
         self._begun = self._proved = 0
@@ -124,6 +150,15 @@ class Replication:
     @property
     def term(self) -> int:
         return self._ownership.term
+
+    def beat_is_due(self) -> bool:
+        return bool(self.beat) and time.monotonic() - self._appended_at >= self.beat
+
+    def rows(self) -> Changes:
+        if not self.beat_is_due():
+            return {}
+        self._beats += 1
+        return {BEAT_KEY: (_ms(self.beat), self._beats)}
 
     def closed_row(self) -> Stored:
         return self._opened._replace(closed=True)
@@ -140,6 +175,7 @@ class Replication:
             self._failure = error
             raise
         self._proved = self._begun
+        self._appended_at = time.monotonic()
         return entry
 
     def confirm(self, appending: Lock) -> None:
@@ -187,17 +223,44 @@ def _closed_by(failure: BaseException) -> BaseException:
     return StoreClosed(f"the store is closed: {reason(failure)}")
 
 
+def _ms(seconds: float) -> int:
+    return math.ceil(1000 * seconds)
+
+
 class Connection:
     """A shared log, for a folder that is being opened. Whoever has it closes it, unless it leads a store."""
 
     def __init__(
-        self, log: SharedLog, root: Root, takeover: bool, local_sync: bool | None = None
+        self,
+        log: SharedLog,
+        root: Root,
+        takeover: bool,
+        local_sync: bool | None = None,
+        beat: float = 0.0,
     ) -> None:
-        """`local_sync` as in Replicate."""
+        """`local_sync`, `beat` as in Replicate."""
         self.log = log
+        self._beat = beat
         self.root = root
+        self.followed: Ownership | None = None
+        self.leading: Replication | None = None
+        self.told: Told | None = None
+        """Set if the store is to be followed."""
         self._takeover = takeover
         self._sync = log.local_sync if local_sync is None else local_sync
+
+    def enter(self, store: DiskStore) -> None:
+        """Makes the store's folder equal to the shared log, and begins a term unless it is to be followed."""
+        if self.told is None:
+            self.lead(store)
+        else:
+            self._follow(store, self.told)
+
+    def _follow(self, store: DiskStore, told: Told) -> None:
+        """Makes the store's folder equal to the shared log; `followed` reads on in it. Errors as `lead`."""
+        self.followed = Ownership(self.log, self.root.store_id, bytes(16))
+        self.followed.catch_up(ToldFolder(store, told))
+        store.clean = True  # what its owner left under way is the next owner's concern
 
     def lead(self, store: DiskStore) -> None:
         """Makes the store's folder equal to the shared log, and begins a term. OwnedElsewhere, Fenced, Diverged,
@@ -228,11 +291,12 @@ class Connection:
                 begun = Opened(f"{os.uname().nodename}, process {os.getpid()}", now_ms, False, mine)
                 # A seed has given ids of its generations. The term of an empty folder is 1.
                 ownership.begin(above=store.generation if is_seed else 0)
-                folder.take(_begin(ownership, store, begun))
+                folder.take(_begin(ownership, store, begun, self._beat))
             except Fenced:
                 continue
             store.clean = not is_seed if opened is None else opened.closed
-            store.lead(Replication(self.log, ownership, begun), self._sync)
+            self.leading = Replication(self.log, ownership, begun, self._beat)
+            store.lead(self.leading, self._sync)
             return
         assert opened is not None  # the log was not empty
         busy = OwnedElsewhere(opened.owner)
@@ -240,9 +304,11 @@ class Connection:
         raise busy
 
 
-def _begin(ownership: Ownership, store: DiskStore, opened: Opened) -> Entry:
+def _begin(ownership: Ownership, store: DiskStore, opened: Opened, beat: float) -> Entry:
     """Appends the first turn of a term to the shared log alone."""
-    changes = encode_changes({OWNER_KEY: ownership.row(), OPENED_KEY: opened})
+    beats = _ms(beat), 0
+    rows: Changes = {OWNER_KEY: ownership.row(), OPENED_KEY: opened, BEAT_KEY: beats}
+    changes = encode_changes(rows)
     return ownership.append(store.last_turn + 1, store.next_address, changes, b"", [])
 
 
@@ -278,4 +344,4 @@ def connect(
     except BaseException:
         log.close()
         raise
-    return Connection(log, root, takeover, settings.local_sync)
+    return Connection(log, root, takeover, settings.local_sync, settings.beat)

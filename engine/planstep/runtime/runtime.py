@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import (
     EngineClosed,
@@ -52,6 +52,9 @@ from .statistics import stats
 from .thread_pool import ThreadPool
 from .turn_loop import TurnLoop
 from .wait_primitives import wait_for
+
+if TYPE_CHECKING:
+    from .follower import Tail
 
 _LOOK_SECONDS = 0.5
 
@@ -96,6 +99,8 @@ class Runtime:
         self._counter = itertools.count(1)
         self.fresh: Callable[[], None] | None = None
         """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
+        self.tail: Tail | None = None  # follows another machine's store
+        self.keeps_store = False  # at `close`, for whoever goes on with it
         self.ended = False
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         check_ends([node.host.links for node in self.nodes])
@@ -113,7 +118,7 @@ class Runtime:
             async_clients=self.async_clients,
             group_commit=group_commit,
         )
-        self.threads = ThreadPool(self.turns, self.replies)
+        self.threads = ThreadPool(self.turns, self.replies, read_only)
         self.hooks = hooks(self)
         self.schema = self.hooks.schema()
         self.views = self.hooks.views()
@@ -121,7 +126,7 @@ class Runtime:
         self.outcomes = self.hooks.outcomes()
         for node in self.nodes:
             # An engine that was closed properly has taken back what its clients left open.
-            if self.hosts > 1 or not node.host.store.clean:
+            if not read_only and (self.hosts > 1 or not node.host.store.clean):
                 for tablet, tx in node.host.staged_before(self.generation):
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
                     self.turns.submitted.set()
@@ -231,7 +236,6 @@ class Runtime:
         Fenced, LogUnreachable, EngineClosed.
         """
         if self.fresh is not None:
-            self.turns.check_open()
             self.fresh()
 
     def wait_published(self, tablets: Iterable[int], ends: dict[int, int], timeout: float) -> bool:
@@ -308,6 +312,8 @@ class Runtime:
     def _end_threads(self) -> None:
         """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit."""
         self.threads.stopping.set()
+        if self.tail is not None:
+            self.tail.stop()
         self.turns.watches.end()
         self.maintenance.wake()
         self.threads.end()
@@ -315,6 +321,14 @@ class Runtime:
     def crash(self) -> None:
         """Closes and writes nothing: for an engine that nobody has used, perhaps for lack of memory."""
         self.close(checkpoint=False)
+
+    def _end_store(self, node: Node, checkpoint: bool) -> None:
+        if self.keeps_store:
+            return
+        if checkpoint and node.host.stopped is None:
+            node.host.store.close()  # again, if the first call did not reach it
+        else:  # what a failed turn left in memory is unreliable, or none was left for a checkpoint
+            node.host.store.crash()
 
     def close(self, checkpoint: bool = True) -> None:
         """Ends the threads, lets commits under way finish, checkpoints and closes the stores.
@@ -360,10 +374,7 @@ class Runtime:
         for node in self.nodes:
             with node.lock:
                 node.down = True
-                if checkpoint and node.host.stopped is None:
-                    node.host.store.close()  # again, if the first call did not reach it
-                else:  # what a failed turn left in memory is unreliable, or none was left for a checkpoint
-                    node.host.store.crash()
+                self._end_store(node, checkpoint)
         self.replies.end_futures()
         self.ended = True
 

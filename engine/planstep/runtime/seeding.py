@@ -32,7 +32,7 @@ from ..shared.snapshots import Snapshots
 from ..store import DiskStore
 from ..store.files import Files, typed_errors
 from ..store.meta import FORMAT, REPLICATED, Meta, load_meta, save_meta
-from ..store.replicated import OPENED_KEY, OWNER_KEY
+from ..store.replicated import OPENED_KEY, OWN_KEYS, OWNER_KEY
 from ..store.snapshot_making import make_snapshot
 from ..store.snapshot_restoring import check_whole, restore_snapshot, skip_generations
 from .open_stores import OpenOptions, open_runtime
@@ -145,8 +145,8 @@ def _leave_log(store: DiskStore) -> None:
         return
     skip_generations(store.folder, row[0] + GENERATIONS_APART)
     turn = store.begin()
-    turn.delete(OWNER_KEY)
-    turn.delete(OPENED_KEY)
+    for key in sorted(OWN_KEYS):
+        turn.delete(key)
     store.commit(turn)
 
 

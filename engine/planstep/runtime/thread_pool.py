@@ -38,10 +38,11 @@ client that never waits takes it back: unsaved keys once grew without end beside
 class ThreadPool:
     """Owns the engine's threads. Invariant: while it is open, some thread takes each input in an inbox."""
 
-    def __init__(self, turns: TurnLoop, replies: ReplyBook) -> None:
+    def __init__(self, turns: TurnLoop, replies: ReplyBook, read_only: bool = False) -> None:
         self.stopping = Latch()
         self._turns = turns
         self._replies = replies
+        self._ticks = not read_only
         self._nodes = turns.nodes
         self._hosts = len(turns.nodes)
         self._threads: list[threading.Thread] = []
@@ -240,7 +241,7 @@ class ThreadPool:
                 continue
             ticked = now
             for node in self._nodes:
-                if not node.down and node.host.ticks:
+                if self._ticks and not node.down and node.host.ticks:
                     node.inbox.append(Tick())
                     self._turns.poke(node)
 

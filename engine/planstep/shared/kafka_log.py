@@ -159,6 +159,10 @@ class KafkaLog:
         return True  # brokers acknowledge what their disks may not have yet
 
     @property
+    def polls(self) -> bool:
+        return False
+
+    @property
     def linger(self) -> float:
         return 0.0
 

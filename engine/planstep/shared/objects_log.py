@@ -117,6 +117,10 @@ class ObjectsLog:
     def linger(self) -> float:
         return self._linger
 
+    @property
+    def polls(self) -> bool:
+        return True
+
     def open(self, at: Position) -> None:
         self._last, self._known = at, None
         self._runs.reset()

@@ -62,6 +62,8 @@ class Ownership:
         self.last = Position()
         self.last_owner = Owner(0, b"")
         self.owner = Owner(0, nonce)
+        self.end = 0
+        """The last turn that was read."""
         self._store_id = store_id
         self._kind = BEGIN
         self._sent = False  # an append is under way, or has failed
@@ -72,14 +74,18 @@ class Ownership:
 
     def catch_up(self, local: LocalStore) -> None:
         """Takes all turns that the folder lacks. Diverged, Trimmed, Corruption, LogUnreachable."""
-        self._find(local)
+        self.find(local)
         while self.take_next(local):
             pass
         self._look_at_floor(self.last.turn + 1)
 
-    def take_next(self, local: LocalStore) -> int:
-        """Takes the next turns that the folder lacks; returns their number, 0 at the end. Errors as `catch_up`."""
-        entries = self.log.read(_READ_BYTES, 0)
+    def take_next(self, local: LocalStore, wait: float = 0) -> int:
+        """Takes the next turns that the folder lacks; returns their number, 0 if none came within `wait` seconds.
+
+        Errors as in `catch_up`, and those of the folder; after any, `find` comes first.
+        """
+        entries = self.log.read(_READ_BYTES, wait)
+        self.end = entries[-1].turn if entries else self.last.turn
         for entry in entries:
             self._check(entry)
             self._check_owner(entry)
@@ -98,7 +104,7 @@ class Ownership:
         again.take_next(local)
         return again
 
-    def _find(self, local: LocalStore) -> None:
+    def find(self, local: LocalStore) -> None:
         """Finds the folder's last turn in the shared log."""
         turn, row = local.last_turn, local.owner_row()
         if row is None:

@@ -36,6 +36,7 @@ class Replicate:
     keep: int = 2
     snapshot_bytes: int = 64 << 20
     beat: float = 0.0
+    """An idle owner writes a turn so often, in seconds, so that followers can tell that it lives; 0: never."""
     reads: str = "confirmed"
     """Whether a read that is no part of a commit asks the shared log if this machine still owns the store
     ("confirmed"), or shows what this machine has ("local"), which may be old by then."""

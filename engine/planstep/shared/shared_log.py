@@ -76,6 +76,10 @@ class SharedLog(Protocol):
     def linger(self) -> float:
         """The least time between two turns of an owner, in seconds, where nobody asked for another one."""
 
+    @property
+    def polls(self) -> bool:
+        """Tells whether `read` waits by asking again and again: a follower had better rest between two reads."""
+
     def open(self, at: Position) -> None:
         """Tells where reading goes on: behind turn `at.turn`."""
 

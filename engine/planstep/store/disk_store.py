@@ -295,6 +295,8 @@ class DiskStore:
         """
         self._lock.check()
         net = turn.net()
+        if self._shared is not None:
+            net.update(self._shared.rows())
         if not net and not turn.payloads and not turn.dropped:
             return
         if self._shared is not None:

@@ -1,7 +1,8 @@
-"""Defines what a replicated store has of its shared log: two rows of host 0, which its owner's turns write.
+"""Defines what a replicated store has of its shared log: rows of host 0, which its owner's turns write.
 
     R   term, nonce, chain of the entry before, its mark     each turn: the folder's place in the shared log
     W   who, since, closed, folder id                        each BEGIN, and the last turn before a close
+    B   milliseconds between two beats, 0: none; a count     each BEGIN, and a turn of its own where none came
 
 Being rows, they are recovered, checkpointed and verified as all others are. A turn's way:
 
@@ -21,11 +22,14 @@ from typing import Protocol
 from ..errors import StoreClosed
 from ..proto.ids import HOST, tablet_id, tablet_prefix
 from ..proto.stored import Stored
+from .layers import Changes
 from .log.log_writer import LogEnd
 
 _HOST = tablet_prefix(tablet_id(HOST, 0, 0))
 OWNER_KEY = _HOST + b"R"
 OPENED_KEY = _HOST + b"W"
+BEAT_KEY = _HOST + b"B"
+OWN_KEYS = frozenset((OWNER_KEY, OPENED_KEY, BEAT_KEY))
 
 
 class SharedTurns(Protocol):
@@ -33,6 +37,9 @@ class SharedTurns(Protocol):
 
     @property
     def term(self) -> int: ...
+
+    def rows(self) -> Changes:
+        """Returns rows that the next turn has besides; it comes for them alone, too."""
 
     def owner_row(self) -> Stored:
         """Returns row R of the next turn."""
