@@ -41,3 +41,11 @@ def test_what_is_removed_is_gone_with_its_folders(backing: Backing) -> None:
     if isinstance(backing, InFolder):
         assert [path.name for path in (backing.path / "snap").iterdir()] == ["8-y"]
     assert objects.create(PART, b"again") and objects.get(PART) == b"again"
+
+
+def test_sizes_are_those_of_all_objects(backing: Backing) -> None:
+    objects = backing.objects()
+    before = objects.sizes()
+    objects.create(PART, b"part")
+    objects.create(f"log/{1:020d}", b"a turn")
+    assert objects.sizes() == {**before, PART: 4, f"log/{1:020d}": 6}

@@ -58,6 +58,7 @@ app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 app.command("follow", cls=Command)(followers.follow)
 app.command("check-log", cls=Command)(shared_logs.check)
+app.add_typer(shared_logs.replicate, name="replicate")
 
 
 def _version(value: bool) -> None:

@@ -1,11 +1,25 @@
-"""`planstep check-log` races processes on the server of a shared log. Next: stats.py."""
+"""Looks at shared logs: `planstep check-log` races processes on a server, `planstep replicate` has the rest.
 
+Next: stats.py.
+"""
+
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from ..runtime.replica_status import PRICES_OF, status_of
 from ..shared.check_log import CONTENDERS, check_log
-from .output import Json, interruptible, print_json, progress, say
+from ..shared.registry import scheme_of
+from ..shared.settings import Replicate
+from .command import Command
+from .output import Json, interruptible, print_json, print_rows, progress, say
+
+replicate = typer.Typer(help="Replicated stores and their shared logs.", no_args_is_help=True)
+Snapshots = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where snapshots are, if the log is in no object store."),
+]
 
 _NOT_CHECKED = (
     "answers that get lost, power loss, and a server's machines that are cut off from one another"
@@ -62,3 +76,71 @@ def check(
         print(f"not checked: {_NOT_CHECKED}")
     if report.verdict != "passed":
         raise typer.Exit(1)
+
+
+@replicate.command("status", cls=Command)
+def status(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The shared log, as s3://bucket/shop.")],
+    snapshots: Snapshots = None,
+    as_json: Json = False,
+) -> None:
+    """Show whose a replicated store is, and what its shared log holds and costs.
+
+    It asks the log alone, and disturbs nobody. It lists all objects there, a
+    request for each thousand, and gets a few. Dollars are list prices of S3
+    Standard, Google Cloud Storage and Azure, in their first regions.
+
+    JSON: url, store_id, mode, term, owner (who, since, closed; null before the
+    first one), end (the last turn), floor (the first that is not trimmed),
+    snapshots (list of turn, made, bytes, the newest first), objects, bytes,
+    puts_per_day (of this term, null within its first hour and once it is
+    closed), usd_per_month (puts, bytes), prices_of. Null where it is not known.
+
+    Example: planstep replicate status s3://bucket/shop
+    """
+    found = status_of(Replicate(url, snapshots=snapshots, log_timeout=10))
+    puts, held = found.dollars_per_month(scheme_of(url))
+    owner = None
+    if found.who is not None and found.since is not None:
+        owner = {"who": found.who, "since": _time(found.since), "closed": found.closed}
+    made = [
+        {"turn": turn, "made": _time(seconds), "bytes": size}
+        for turn, seconds, size in found.snapshots
+    ]
+    if as_json:
+        fields = {
+            **{"url": url, "store_id": found.store_id, "mode": found.mode, "term": found.term},
+            **{"owner": owner, "end": found.end, "floor": found.floor, "snapshots": made},
+            **{"objects": found.objects, "bytes": found.bytes},
+            **{"puts_per_day": found.puts_per_day, "prices_of": PRICES_OF},
+            "usd_per_month": {"puts": puts, "bytes": held},
+        }
+        print_json(fields)
+        return
+    rows: list[tuple[str, Any]] = [("store", found.store_id), ("mode", found.mode)]
+    if owner is not None:
+        rows += [
+            ("closed by" if found.closed else "owner", owner["who"]),
+            ("since", owner["since"]),
+        ]
+    rows += [("term", found.term), ("last turn", found.end), ("floor", found.floor)]
+    rows += [
+        (f"snapshot of turn {one['turn']}", f"{one['made']}, {one['bytes']:,} bytes")
+        for one in made
+    ]
+    rows += [("objects", found.objects), ("bytes", found.bytes)]
+    if found.puts_per_day is not None:
+        rows.append(("puts a day", f"{found.puts_per_day:,.0f}{_dollars(puts)}"))
+    if held is not None:
+        rows.append(("bytes a month", _dollars(held).removeprefix(", ")))
+    print_rows(
+        url, ["what", "value"], [[what, "–" if value is None else value] for what, value in rows]
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _dollars(amount: float | None) -> str:
+    return "" if amount is None else f", ${amount:,.2f} a month (list price of {PRICES_OF})"

@@ -222,11 +222,17 @@ class BucketObjects:
         """Does nothing: a server that shows an object keeps it."""
 
     def names(self, prefix: str, start: str = "") -> list[str]:
-        def listed() -> list[str]:
-            chunks = self._client().list(prefix or None, offset=start or None, chunk_size=1_000)
-            return [found["path"] for chunk in chunks for found in chunk]
+        return sorted(name for name in self._listed(prefix, start) if name.startswith(prefix))
 
-        return sorted(name for name in self._ask(listed) or () if name.startswith(prefix))
+    def sizes(self) -> dict[str, int]:
+        return self._listed("", "")
+
+    def _listed(self, prefix: str, start: str) -> dict[str, int]:
+        def listed() -> dict[str, int]:
+            chunks = self._client().list(prefix or None, offset=start or None, chunk_size=1_000)
+            return {found["path"]: found["size"] for chunk in chunks for found in chunk}
+
+        return self._ask(listed) or {}
 
     def some_names(self) -> list[str]:
         """Lists names of the prefix, up to a thousand, at the cost of one request."""

@@ -205,19 +205,25 @@ class FileObjects:
         if folder in self._places:
             found = self._files.names(self._path / folder)
         else:
-            found = self._names_below(self._path / folder)
+            found = list(self._sizes_below(self._path / folder))
         self._check_there(prefix)
         return sorted(name for name in (prefix + name for name in found) if name > start)
 
-    def _names_below(self, folder: Path) -> list[str]:
+    def sizes(self) -> dict[str, int]:
+        sizes = self._sizes_below(self._path)
+        self._check_there("")
+        return sizes
+
+    def _sizes_below(self, folder: Path) -> dict[str, int]:
         """Lists the files of a folder and of those in it; none if there is no such folder."""
-        names = []
+        sizes: dict[str, int] = {}
         for name, status in self._files.states(folder):
             if stat.S_ISDIR(status.st_mode):
-                names += [f"{name}/{below}" for below in self._names_below(folder / name)]
+                below = self._sizes_below(folder / name)
+                sizes |= {f"{name}/{file}": size for file, size in below.items()}
             else:
-                names.append(name)
-        return names
+                sizes[name] = status.st_size
+        return sizes
 
     def remove(self, name: str) -> None:
         self._files.remove(self._path / name)

@@ -41,6 +41,10 @@ class MemoryShared:
         with self._lock:
             return sorted(name for name in self.objects if name.startswith(prefix) and name > start)
 
+    def sizes(self) -> dict[str, int]:
+        with self._lock:
+            return {name: len(data) for name, data in self.objects.items()}
+
     def remove(self, name: str) -> None:
         with self._lock:
             self.objects.pop(name, None)

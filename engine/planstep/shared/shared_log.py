@@ -51,6 +51,9 @@ class Objects(Protocol):
     def names(self, prefix: str, start: str = "") -> list[str]:
         """Lists all names that begin with a prefix, and come after `start`, in order. A prefix ends at a slash."""
 
+    def sizes(self) -> dict[str, int]:
+        """Lists all names, each with its bytes."""
+
     def remove(self, name: str) -> None:
         """Removes an object, if there is one."""
 
