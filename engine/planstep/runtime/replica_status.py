@@ -41,7 +41,7 @@ PRICES = {"s3": Price(5.0, 0.023), "gs": Price(5.0, 0.020), "az": Price(5.0, 0.0
 
 
 class Status(NamedTuple):
-    """What a shared log shows; None where it is not known.
+    """Describes a shared log; None stands for what is not known.
 
     `who`, `since` (Unix seconds): the owner of `term`, who has `closed` it. `end`, `floor`: the last turn, and the
     lowest one that is not trimmed. `snapshots`: turn, Unix seconds and bytes of each, the newest first. `objects`,
