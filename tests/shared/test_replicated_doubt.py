@@ -177,6 +177,7 @@ def test_an_error_amid_an_append(
         with pytest.raises(later) as stopped:
             adding(db, "later").commit()
         assert type(stopped.value) is later and not stopped.value.in_doubt
+    assert not db._runtime.nodes[0].host.store.is_open
     db.close()
     with machines.open("a") as db:
         assert rows(db) == ({} if when == "before" else {"first": 1})
