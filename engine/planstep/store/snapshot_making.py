@@ -54,7 +54,7 @@ def make_snapshot(
         files = pinned.files
         kept = _kept(table, txn, before.packs if before is not None else (), address, part_bytes)
         writer = snapshots.begin(stem_of(turn, os.urandom(8)), before, kept, floor)
-        for begin, end in _gaps(writer.packs, address):
+        for begin, end in list(_gaps(writer.packs, address)):  # those that are added now are none
             _add_packs(writer, files, table.extents_within(begin, end, txn), part_bytes, check)
         for part in _tables(table, txn, part_bytes):
             check()
