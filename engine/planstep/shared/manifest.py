@@ -131,9 +131,10 @@ def read_manifest(data: bytes, stem: str, where: str) -> Manifest:
         raise Corruption(f"{where} is damaged, or no manifest")
     try:
         manifest = _manifest(stem, *msgpack.unpackb(data[4:-_DIGEST], use_list=False))
+        fits = _fits(manifest)
     except (TypeError, ValueError) as error:
         raise Corruption(f"{where} is no manifest: {error}") from error
-    if not _fits(manifest):
+    if not fits:
         raise Corruption(f"{where} names what no snapshot has")
     return manifest
 
