@@ -192,5 +192,7 @@ class SnapshotWriter:
         """Writes the manifest, with the parts; from now on it is a snapshot."""
         packs = sorted(self.packs, key=lambda pack: pack.begin)
         manifest = manifest._replace(tables=tuple(self.tables), packs=tuple(packs))
-        self.put(f"{SNAP}{self.stem}{MANIFEST}", encode_manifest(manifest))
+        data = encode_manifest(manifest)
+        read_manifest(data, self.stem, "a manifest")  # turns go for its sake: it had better be one
+        self.put(f"{SNAP}{self.stem}{MANIFEST}", data)
         return manifest

@@ -5,7 +5,7 @@
 
 LMDB never holds a turn that the shared log has not, so a snapshot has only what counts for ever. Its file is copied
 through a socket as it is sent, without its free pages. A pack stays while at least half of it lives, unless it is
-small and its neighbour is made anew. At most about two parts are in memory.
+small and its neighbour is made anew. At most about two parts are in memory, or twice the payload of one turn.
 
 Next: snapshot_restoring.py.
 """
@@ -20,10 +20,11 @@ from typing import Any
 
 import lmdb
 
-from ..errors import Corruption, IoError
+from ..errors import IoError
 from ..shared.manifest import Manifest, Pack, stem_of
 from ..shared.snapshots import Snapshots, SnapshotWriter
 from .disk_store import DiskStore
+from .log.compaction import read_extent
 from .log.extents import Extent
 from .log.segments import Folder
 from .readers.pinned import PinnedStore
@@ -31,7 +32,6 @@ from .replicated import OWNER_KEY
 from .tables.table import Table
 
 PART_BYTES = 64 << 20
-_PIECE_BYTES = 1 << 20
 
 
 def make_snapshot(
@@ -106,35 +106,25 @@ def _add_packs(
     part_bytes: int,
     check: Callable[[], object],
 ) -> None:
-    """Adds packs of all payload in the extents."""
+    """Adds packs of all payload in the extents. None of these is in two packs: a batch is read from one place."""
     runs: list[tuple[int, int]] = []
     chunks: list[bytes] = []
     size = 0
-    for address, data in _payload(files, extents):
-        if size + len(data) > part_bytes:
+    for extent in extents:
+        address, _, _, length = extent
+        if runs and size + length > part_bytes:
             check()
             writer.add_pack(runs, chunks)
             runs, chunks, size = [], [], 0
         if runs and sum(runs[-1]) == address:
-            runs[-1] = (runs[-1][0], runs[-1][1] + len(data))
+            runs[-1] = (runs[-1][0], runs[-1][1] + length)
         else:
-            runs.append((address, len(data)))
-        chunks.append(data)
-        size += len(data)
+            runs.append((address, length))
+        chunks += read_extent(files, extent)
+        size += length
     if runs:
         check()
         writer.add_pack(runs, chunks)
-
-
-def _payload(files: Folder, extents: Iterator[Extent]) -> Iterator[tuple[int, bytes]]:
-    """Yields payload in pieces, each with its address. Corruption."""
-    for address, file, offset, length in extents:
-        for at in range(0, length, _PIECE_BYTES):
-            size = min(length - at, _PIECE_BYTES)
-            data = files.read(file, offset + at, size)
-            if len(data) < size:
-                raise Corruption(f"{file}: payload at address {address} is cut off")
-            yield address + at, data
 
 
 def _tables(table: Table, txn: Any, part_bytes: int) -> Iterator[bytes]:

@@ -151,10 +151,16 @@ def _copy(
 
 
 def _read(folder: Folder, run: list[Extent]) -> Iterator[bytes]:
-    for address, file, offset, length in run:
-        for at in range(0, length, _PIECE_BYTES):
-            size = min(length - at, _PIECE_BYTES)
-            data = folder.read(file, offset + at, size)
-            if len(data) < size:
-                raise Corruption(f"{file}: payload at address {address} is cut off")
-            yield data
+    for extent in run:
+        yield from read_extent(folder, extent)
+
+
+def read_extent(folder: Folder, extent: Extent) -> Iterator[bytes]:
+    """Yields an extent's payload in pieces. IoError, Corruption."""
+    address, file, offset, length = extent
+    for at in range(0, length, _PIECE_BYTES):
+        size = min(length - at, _PIECE_BYTES)
+        data = folder.read(file, offset + at, size)
+        if len(data) < size:
+            raise Corruption(f"{file}: payload at address {address} is cut off")
+        yield data
