@@ -1,5 +1,6 @@
 """Tests that a URL opens the log of its scheme, and that other ones, and other settings, are refused in words."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from shared_kit import ROOT, filled, read_all
 from shared_kit import InFolder as Folder
 
 from planstep.errors import Diverged, IoError, NotSupported
+from planstep.runtime.snapshotting import snapshots_of
 from planstep.shared.registry import OPENERS, open_objects, open_shared_log
 from planstep.shared.settings import Replicate
 
@@ -121,3 +123,20 @@ def test_a_log_that_is_in_no_object_store_has_no_place_for_snapshots(
     with pytest.raises(NotSupported, match="object store"):
         open_objects("file:///disk/shop", ROOT)
     assert log.closed
+
+
+def test_a_place_for_snapshots_is_let_go(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("no list of descriptors")
+    log: Any = WithoutObjects()
+    url = (tmp_path / "snapshots").as_uri()
+    before = descriptors()
+    with snapshots_of(Replicate("file:///disk/shop", snapshots=url), log, ROOT) as snapshots:
+        assert snapshots is not None and list(snapshots.newest_first()) == []
+        assert descriptors() > before
+    assert descriptors() == before and not log.closed
+    with snapshots_of(Replicate("file:///disk/shop"), log, ROOT) as snapshots:
+        assert snapshots is None

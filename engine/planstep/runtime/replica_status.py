@@ -88,8 +88,8 @@ def status_of(settings: Replicate, now: float | None = None) -> Status:
         else:
             patient = PatientObjects(log.objects, settings.url, settings.log_timeout)
             begin, last = _newest(patient, sorted(filter(None, map(_turn_of, sizes))), floor)
-        snapshots = snapshots_of(settings, log, root)
-        whole = [] if snapshots is None else list(snapshots.newest_first())
+        with snapshots_of(settings, log, root) as snapshots:
+            whole = [] if snapshots is None else list(snapshots.newest_first())
         opened = None if begin is None else _row(begin)
         closing_row = None if last is None else _row(last)
         closed = None if opened is None else closing_row is not None and closing_row.closed

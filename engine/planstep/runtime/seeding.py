@@ -235,18 +235,18 @@ def _begin_copy(
     settings: Replicate, log: SharedLog, root: Root, folder: Path, meta: Meta, turn: int | None
 ) -> None:
     """Fills a folder from the newest whole snapshot of that turn at most; without one it stays empty."""
-    snapshots = snapshots_of(settings, log, root)
     floor = log.floor()
-    for manifest in () if snapshots is None else snapshots.newest_first(turn):
-        if manifest.floor_max < floor:
-            continue
-        try:
-            assert snapshots is not None
-            restore_snapshot(snapshots, manifest, folder, meta)
-            return
-        except Corruption as error:
-            snapshot_unusable(manifest.stem, error)
-            shutil.rmtree(folder)
+    with snapshots_of(settings, log, root) as snapshots:
+        for manifest in () if snapshots is None else snapshots.newest_first(turn):
+            if manifest.floor_max < floor:
+                continue
+            try:
+                assert snapshots is not None
+                restore_snapshot(snapshots, manifest, folder, meta)
+                return
+            except Corruption as error:
+                snapshot_unusable(manifest.stem, error)
+                shutil.rmtree(folder)
     if floor > 1:
         gone = Trimmed(floor)
         asked = "it" if turn is None else f"turn {turn}"

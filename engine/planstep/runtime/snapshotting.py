@@ -15,7 +15,8 @@ Next: replication.py.
 import math
 import os
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from ..errors import Corruption, StoreClosed
@@ -47,15 +48,19 @@ _TURN_BYTES = 4 << 10
 """What a turn of an earlier opening is taken to have logged."""
 
 
-def snapshots_of(settings: Replicate, log: SharedLog, root: Root) -> Snapshots | None:
-    """Returns the snapshots of a shared log; None if it has no place for any. Errors as `open_objects`."""
-    objects = log.objects
-    if objects is None:
-        if settings.snapshots is None:
-            return None
-        objects = open_objects(settings.snapshots, root, settings.log_timeout)
-    where = settings.snapshots if log.objects is None else settings.url
-    return Snapshots(objects, where or "", root.store_id, settings.log_timeout)
+@contextmanager
+def snapshots_of(settings: Replicate, log: SharedLog, root: Root) -> Iterator[Snapshots | None]:
+    """Yields the snapshots of a shared log; None if it has no place for any. Errors as `open_objects`."""
+    objects, url = log.objects, settings.url
+    with ExitStack() as stack:
+        if objects is None and settings.snapshots is not None:
+            url = settings.snapshots
+            objects = stack.enter_context(closing(open_objects(url, root, settings.log_timeout)))
+        yield (
+            objects
+            if objects is None
+            else Snapshots(objects, url, root.store_id, settings.log_timeout)
+        )
 
 
 class Snapshotter:
@@ -115,8 +120,7 @@ class Snapshotter:
     def _make(self, enough: int) -> None:
         settings, store = self._settings, self._store
         log, root = open_shared_log(settings.url, None, settings.log_timeout)
-        with closing(log):
-            snapshots = snapshots_of(settings, log, root)
+        with closing(log), snapshots_of(settings, log, root) as snapshots:
             if snapshots is None or root.store_id != store.meta.shared_id:
                 self._again_at = math.inf  # it has no place for any
                 return
@@ -166,15 +170,15 @@ def begin_from_snapshot(
 
     `meta`: that of the folder which is there, None for an empty one. StoreInUse, also while others read it.
     """
-    snapshots = snapshots_of(settings, log, root)
-    if snapshots is None:
-        return False
-    floor = log.floor()
-    folder_id = os.urandom(16) if meta is None else meta.folder_id
-    new = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=folder_id)
-    for manifest in snapshots.newest_first():
-        if manifest.floor_max >= floor and restore_whole(snapshots, manifest, path, new):
-            return True
+    with snapshots_of(settings, log, root) as snapshots:
+        if snapshots is None:
+            return False
+        floor = log.floor()
+        folder_id = os.urandom(16) if meta is None else meta.folder_id
+        new = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=folder_id)
+        for manifest in snapshots.newest_first():
+            if manifest.floor_max >= floor and restore_whole(snapshots, manifest, path, new):
+                return True
     return False
 
 
