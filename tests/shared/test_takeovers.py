@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -73,6 +74,17 @@ def test_27_beats_of_an_idle_owner_are_heard(machines: Machines) -> None:
             assert not waiting.done()
             stop.set()
             assert waiting.result(60) is InterruptedError
+
+
+def test_an_owner_that_was_fenced_beats_no_more(machines: Machines) -> None:
+    old = beating(machines, beat=0.01)
+    with machines.take_over("b"):
+        until(lambda: old._runtime.turns.stopped is not None)
+        node = old._runtime.nodes[0]
+        node.inbox.clear()
+        time.sleep(0.2)
+        assert not node.inbox
+    old.close()
 
 
 def ended_by(me: planstep.Follower, after: float, stop: threading.Event) -> type[BaseException]:

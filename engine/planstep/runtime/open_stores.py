@@ -184,9 +184,10 @@ def _confirm(runtime: Runtime, store: DiskStore) -> None:
 
 def _beat(runtime: Runtime, leading: Replication) -> None:
     """Runs a turn where none came for a while, so that followers see that the owner lives."""
-    while not runtime.threads.stopping.wait(leading.beat / 4):
-        if leading.beat_is_due():
-            runtime.turns.put(runtime.nodes[0], Tick())
+    node = runtime.nodes[0]
+    while runtime.turns.stopped is None and not runtime.threads.stopping.wait(leading.beat / 4):
+        if leading.beat_is_due() and not node.inbox:  # else a turn is about to come
+            runtime.turns.put(node, Tick())
 
 
 def _open_stores(
