@@ -238,7 +238,7 @@ def test_a_removed_rule_is_found_with_the_moves_that_lead_there(
 def test_a_removed_rule_is_noticed(name: str) -> None:
     result = row._hunt(row.Hunt(name, row.KNOWN.get(name, 1)))
     assert not result.violations
-    assert result.figures["tried"] == {name: 1}
+    assert {*result.figures["tried"]} == {name}
 
 
 def test_the_row_walks_searches_and_removes_rules(

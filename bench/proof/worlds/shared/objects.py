@@ -12,11 +12,15 @@ Next: machine.py.
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
+from unittest.mock import patch
 
 from .....errors import IoError, LogUnreachable
+from .....shared import objects_log
+from .....shared.ahead import Ahead
 from .....shared.entry import Entry, chain_of, read_entry
 from .....shared.objects_log import ObjectsLog
 from .....shared.patient import PatientObjects
+from ...simulator.inline import InlineExecutor
 
 PUT, GET, LIST, DELETE = "put", "get", "list", "delete"
 CREATED, EXISTS, UNKNOWN = "created", "exists", "unknown"
@@ -56,9 +60,6 @@ class CalledObjects:
             raise IoError("the list broke off")
         return [name for name in names if name > start]
 
-    def sizes(self) -> dict[str, int]:
-        raise NotImplementedError  # nothing that is proven asks for them
-
     def remove(self, name: str) -> None:
         self._call(DELETE, name)
 
@@ -84,6 +85,16 @@ class _Impatient(PatientObjects):
         raise LogUnreachable("the shared log was not reached") from failed
 
 
+class _InOrder(Ahead):
+    """Fetches ahead one by one."""
+
+    def begin(self, known: int, runs: list[tuple[int, int]]) -> None:
+        super().begin(known, runs)
+        assert self._pool is not None
+        self._pool.shutdown()
+        self._pool = InlineExecutor()  # type: ignore[assignment]
+
+
 class ImpatientLog(ObjectsLog):
     """The real log, which does not wait, and decodes each entry once."""
 
@@ -91,6 +102,11 @@ class ImpatientLog(ObjectsLog):
         objects = CalledObjects(caller)
         super().__init__(objects, "the store")
         self._patient = _Impatient(objects, "the store")
+        self._ahead = _InOrder(objects, "the store")
+
+    def trim(self, turn: int, mark: bytes = b"") -> None:
+        with patch.object(objects_log, "ThreadPoolExecutor", InlineExecutor):
+            super().trim(turn, mark)
 
     def _decode(self, turn: int, data: bytes) -> Entry:
         if (turn, data) not in _DECODED:

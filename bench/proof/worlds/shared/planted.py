@@ -31,10 +31,7 @@ _FLOORS_REMOVED = """\
 for floor in self._numbers(_FLOOR):
         self._objects.remove(f"{_FLOOR}{floor:020d}")
     """
-_DELETION = """\
-for number in self._numbers(_LOG):
-        if number < turn and self._may_go(number):
-            self._patient.remove(slot_name(number))"""
+_DELETION = "_for_each([number for number in self._numbers(_LOG) if number < turn], self._remove)"
 
 
 class Planted(NamedTuple):
@@ -116,10 +113,11 @@ PLANTED = (
             "a put that is refused counts as another's, though it met its own copy",
             _PUT,
             "if self.objects.create(name, data):",
-            "if not self.objects.create(name, data):\n"
+            "created = self.objects.create(name, data)\n"
+            '        if not created and name.startswith("log/"):\n'
             "            from planstep.errors import Fenced\n"
             "            raise Fenced(0)\n"
-            "        if True:",
+            "        if created:",
         ),
         ("J4",),
     ),
@@ -245,7 +243,7 @@ PLANTED = (
         unchecked=Mutant(
             "last-owner-unchecked",
             "a folder's last turn may be another owner's in the log",
-            _OWNER + "_find",
+            _OWNER + "find",
             "if entry.owner != (row.term, row.nonce):",
             "if False:",
         ),
@@ -254,7 +252,7 @@ PLANTED = (
         Mutant(
             "begins-trimmed",
             "a trim removes BEGINs, too",
-            _LOG + "_may_go",
+            _LOG + "_remove",
             " and entry.kind != BEGIN",
             "",
             source="slatedb/slatedb#1672: fences are kept",
