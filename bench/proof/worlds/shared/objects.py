@@ -60,6 +60,9 @@ class CalledObjects:
             raise IoError("the list broke off")
         return [name for name in names if name > start]
 
+    def sizes(self, prefix: str) -> list[tuple[str, int]]:
+        raise NotImplementedError("no machine of the model asks for it")
+
     def remove(self, name: str) -> None:
         self._call(DELETE, name)
 
