@@ -34,7 +34,8 @@ from ..shared.entry import Entry
 from ..shared.owner import Ownership
 from ..store import DiskStore
 from ..store.checkpointing import CHECKPOINT_BYTES, CHECKPOINT_KEYS
-from ..store.replicated import BEAT_KEY
+from ..store.digests import Digests
+from ..store.replicated import BEAT_KEY, DIGESTS_KEY, MARK_KEY
 from ..store.turn import Turn
 from .catalog import Names
 from .replication import ReplicatedFolder
@@ -73,6 +74,8 @@ class _Shown(ReplicatedFolder):
         super().__init__(store)
         self._runtime = runtime
         self._node = runtime.nodes[0]
+        self._digests: Digests | None = None
+        self.compared = 0
 
     def take(self, entry: Entry) -> None:
         with self._node.lock:  # a backup pins the store between two turns
@@ -94,9 +97,21 @@ class _Shown(ReplicatedFolder):
         if runtime.turns.watches.watched:
             runtime.turns.watches.wake(list(runtime.turns.watches.watched))
         self._node.changed.ring()
+        self._compare(turn)
         behind = store.behind()
         if behind["unsaved_keys"] > _KEYS_MAX or behind["unsaved_bytes"] > _BYTES_MAX:
             store.checkpoint()  # the engine's own checkpoints do not keep up
+
+    def _compare(self, turn: Turn) -> None:
+        """Compares this folder's tables with the owner's, as of the same turn. Diverged."""
+        row = turn.overlay.get(DIGESTS_KEY)
+        if isinstance(row, tuple) and self._digests is not None:
+            theirs = Digests._make(row)
+            if theirs.turn == self._digests.turn:
+                self._digests.compare(theirs)
+                self.compared += 1
+        if MARK_KEY in turn.overlay:
+            self._digests = self._store.digest()
 
 
 class Tail:
@@ -108,7 +123,7 @@ class Tail:
         """When the last turn came; when it was last asked and had all."""
         self._node = runtime.nodes[0]
         self._store: DiskStore = self._node.host.store  # type: ignore[assignment]
-        self._folder = _Shown(self._store, runtime)
+        self.folder = _Shown(self._store, runtime)
         self._followed = followed
         self._stopping = runtime.threads.stopping
         self._stop_all = runtime.turns.stop_everything
@@ -126,10 +141,8 @@ class Tail:
                 began = time.monotonic()
                 try:
                     if lost:
-                        self._followed.find(self._folder)
-                    taken = self._followed.take_next(
-                        self._folder, 0 if log.polls else _WAIT_SECONDS
-                    )
+                        self._followed.find(self.folder)
+                    taken = self._followed.take_next(self.folder, 0 if log.polls else _WAIT_SECONDS)
                     lost = False
                 except (LogUnreachable, IoError) as error:
                     lost = True
@@ -180,7 +193,7 @@ class Tail:
     @property
     def beat_seconds(self) -> float | None:
         """Returns the seconds between two beats of the owner, 0 for none; None if the store was closed."""
-        opened = self._folder.opened()
+        opened = self.folder.opened()
         row: tuple[int, int] = self._store.get(BEAT_KEY) or (0, 0)
         return None if opened is None or opened.closed else row[0] / 1000
 

@@ -42,16 +42,19 @@ from ..shared.root import FORMAT
 from ..shared.settings import Replicate
 from ..shared.shared_log import Root, SharedLog
 from ..store import DiskStore
+from ..store.digests import Digests
 from ..store.layers import Changes
 from ..store.log.records import decode_pairs
 from ..store.meta import Meta, check_shared
-from ..store.replicated import BEAT_KEY, OPENED_KEY, OWNER_KEY
+from ..store.replicated import BEAT_KEY, DIGESTS_KEY, MARK_KEY, OPENED_KEY, OWNER_KEY
 from ..store.turn import Turn, decode_changes, encode_changes
 from .deferred_signals import Uninterrupted
 from .replies import own
 
 Told: TypeAlias = Callable[[int], object]
 """Called with the number of each turn that an opening takes."""
+DIGEST_SECONDS = 60.0
+"""How often an owner that writes tells followers the digests of its tables, in seconds."""
 _LOOK_SECONDS = 0.005
 _TRIES = 100
 """How often an owner that goes on writing is taken over, one turn too late each time."""
@@ -137,7 +140,8 @@ class Replication:
         """`beat` as in Replicate."""
         self._log = log
         self.beat = beat
-        self._beats = 0
+        self._beats = self._marks = self._digested = 0
+        self._mark_at = time.monotonic() + DIGEST_SECONDS
         self._appended_at = time.monotonic()
         self._ownership = ownership
         self._opened = opened
@@ -154,11 +158,21 @@ class Replication:
     def beat_is_due(self) -> bool:
         return bool(self.beat) and time.monotonic() - self._appended_at >= self.beat
 
-    def rows(self) -> Changes:
-        if not self.beat_is_due():
-            return {}
-        self._beats += 1
-        return {BEAT_KEY: (_ms(self.beat), self._beats)}
+    def rows(self, busy: bool, digests: Digests | None) -> Changes:
+        rows: Changes = {}
+        if self.beat_is_due():
+            self._beats += 1
+            rows[BEAT_KEY] = _ms(self.beat), self._beats
+        if not (rows or busy):
+            return rows
+        if digests is not None and digests.turn > self._digested:
+            self._digested = digests.turn
+            rows[DIGESTS_KEY] = digests
+        if time.monotonic() >= self._mark_at:
+            self._mark_at = time.monotonic() + DIGEST_SECONDS
+            self._marks += 1
+            rows[MARK_KEY] = self._marks
+        return rows
 
     def closed_row(self) -> Stored:
         return self._opened._replace(closed=True)

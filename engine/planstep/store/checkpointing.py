@@ -21,6 +21,7 @@ from typing import Any
 
 from ..errors import Corruption, NoSpace, PlanstepError
 from ..logs import chore_failed
+from .digests import Digests
 from .layers import Layer
 from .log.compaction import choose, rewrite
 from .log.log_writer import LogEnd
@@ -66,6 +67,8 @@ class Checkpointer:
         self._counters = counters
         self.syncs = sync  # sync each turn: durability "full"
         self.failing: Exception | None = None  # the last checkpoint's error
+        self.digests: Digests | None = None
+        self._to_digest = 0  # the turn as of which they will be
         self._stopped = False
         self._running = threading.Lock()  # taken before the other locks
         self._frozen_at: tuple[int, int, str, bool, int] = (0, 0, "", False, 0)
@@ -121,9 +124,7 @@ class Checkpointer:
             if frozen is None:
                 if unsaved.empty and self._table.state() is not None and not self._left():
                     return False
-                log = self._log
-                self._frozen_at = (log.turn, log.address, log.segment, False, log.crc)
-                frozen = unsaved.freeze()
+                frozen = self._freeze()
         try:
             if self._table.damaged is None:
                 self._check_table()
@@ -135,6 +136,8 @@ class Checkpointer:
             self.failing = error
             self._chores_at = time.monotonic() + RETRY_SECONDS
             raise
+        if self._frozen_at[0] == self._to_digest:
+            self.digests = Digests(self._frozen_at[0], self._table.digests())
         unsaved.forget_frozen()
         self.failing = None
         self._written_at = time.monotonic()
@@ -142,6 +145,20 @@ class Checkpointer:
         self._counters.checkpoint_syncs += 2
         self._counters.checkpoint_bytes += written
         return True
+
+    def _freeze(self) -> Layer:
+        log = self._log
+        self._frozen_at = (log.turn, log.address, log.segment, False, log.crc)
+        return self._unsaved.freeze()
+
+    def freeze_to_digest(self) -> None:
+        """Makes the next checkpoint one of this very turn, whose `digests` are kept, unless one is under way. The
+        caller holds LogEnd.appending.
+        """
+        with self._unsaved.mutex:
+            if self._unsaved.layers[1] is None:
+                self._freeze()
+                self._to_digest = self._log.turn
 
     def _check_table(self) -> None:
         """Raises Corruption if the tables' file has left the store: the log must keep the turns it covered."""

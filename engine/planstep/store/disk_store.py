@@ -31,6 +31,7 @@ from ..errors import (
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, left_open, slow_sync
 from ..proto.stored import AnyRow
 from .checkpointing import Checkpointer, Rest
+from .digests import Digests
 from .files import Files, check_there, typed_errors, way_into
 from .layers import GONE, MISSING, Changes, Rows, layered, merged_scan
 from .log.extents import Extent
@@ -40,7 +41,7 @@ from .log.segments import Folder
 from .owned_folder import OwnedFolder
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
-from .replicated import OPENED_KEY, OWNER_KEY, SharedTurns, stop_sending
+from .replicated import MARK_KEY, OPENED_KEY, OWNER_KEY, SharedTurns, stop_sending
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
@@ -295,9 +296,10 @@ class DiskStore:
         """
         self._lock.check()
         net = turn.net()
+        busy = bool(net or turn.payloads or turn.dropped)
         if self._shared is not None:
-            net.update(self._shared.rows())
-        if not net and not turn.payloads and not turn.dropped:
+            net.update(self._shared.rows(busy, self._checkpointer.digests))
+        if not net and not busy:
             return
         if self._shared is not None:
             net[OWNER_KEY] = self._shared.owner_row()
@@ -312,6 +314,8 @@ class DiskStore:
             except BaseException as error:
                 self._append_failed(error, durable=self._log.turn != before)
                 raise
+            if self._shared is not None and MARK_KEY in net:
+                self._checkpointer.freeze_to_digest()
             seconds = self._log.seconds
         self.counters.turn_bytes.add(size)
         if self._sync:
@@ -409,6 +413,11 @@ class DiskStore:
         """
         self._lock.check()
         return self._checkpointer.run(rest)
+
+    def digest(self) -> Digests:
+        """Writes all changes to the tables, and returns the digests of these. No turn may run meanwhile."""
+        self._checkpointer.write_all()
+        return Digests(self._log.turn, self._table.digests())
 
     def behind(self) -> dict[str, Any]:
         """Reports the changes that wait for the next checkpoint: their age in seconds, keys, bytes of log."""

@@ -2,6 +2,8 @@
 
     R   term, nonce, chain of the entry before, its mark     each turn: the folder's place in the shared log
     W   who, since, closed, folder id                        each BEGIN, and the last turn before a close
+    M   count                                                a turn as of which tables are digested: digests.py
+    D   turn with row M, digests of its tables               the next turn after these are known
     B   milliseconds between two beats, 0: none; a count     each BEGIN, and a turn of its own where none came
 
 Being rows, they are recovered, checkpointed and verified as all others are. A turn's way:
@@ -22,6 +24,7 @@ from typing import Protocol
 from ..errors import StoreClosed
 from ..proto.ids import HOST, tablet_id, tablet_prefix
 from ..proto.stored import Stored
+from .digests import Digests
 from .layers import Changes
 from .log.log_writer import LogEnd
 
@@ -29,7 +32,9 @@ _HOST = tablet_prefix(tablet_id(HOST, 0, 0))
 OWNER_KEY = _HOST + b"R"
 OPENED_KEY = _HOST + b"W"
 BEAT_KEY = _HOST + b"B"
-OWN_KEYS = frozenset((OWNER_KEY, OPENED_KEY, BEAT_KEY))
+MARK_KEY = _HOST + b"M"
+DIGESTS_KEY = _HOST + b"D"
+OWN_KEYS = frozenset((OWNER_KEY, OPENED_KEY, BEAT_KEY, MARK_KEY, DIGESTS_KEY))
 
 
 class SharedTurns(Protocol):
@@ -38,8 +43,11 @@ class SharedTurns(Protocol):
     @property
     def term(self) -> int: ...
 
-    def rows(self) -> Changes:
-        """Returns rows that the next turn has besides; it comes for them alone, too."""
+    def rows(self, busy: bool, digests: Digests | None) -> Changes:
+        """Returns rows that the next turn has besides; it comes for them alone, too, if it is not `busy`.
+
+        `digests`: of the tables as of the last turn that had row M.
+        """
 
     def owner_row(self) -> Stored:
         """Returns row R of the next turn."""
