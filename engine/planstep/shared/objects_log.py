@@ -11,8 +11,8 @@
 No other answer than "done" decides. "It exists" may be said of one's own object, whose answer was lost, or where
 nothing landed. An object that is absent may be on its way still. So the slot's bytes decide.
 
-Left out: a reader that reached the end finds a hole of one slot, but not a wider one, nor a floor at each look;
-each opening lists the log and finds them.
+Left out: a reader that reached the end finds a hole of one slot, but not a wider one. Each opening lists the log,
+and finds both.
 
 Next: root.py.
 """
@@ -41,8 +41,6 @@ _STORE, _LOG, _FLOOR = "store", "log/", "floor/"
 _FLOOR_DATA = b"PSF1"
 _NUMBER = re.compile("[0-9]{20}")
 _POLL_MAX = 0.2
-_LOOKS = 10
-"""At the end of the log, one look in so many asks for the floor, which costs a list."""
 
 
 def open_root(objects: Objects, where: str, root: Root | None) -> Root:
@@ -101,7 +99,6 @@ class ObjectsLog:
         self._linger = linger
         self._last: Entry | Position = Position()
         self._known: int | None = None
-        self._looks = 0  # in a row, that found the end
         self._ahead = Ahead(objects, where)
         self._runs = RunWriter(objects)
 
@@ -156,7 +153,7 @@ class ObjectsLog:
                 break
         if entries:
             self._patient.sync(slot_name(entries[-1].turn))
-            self._last, self._looks = entries[-1], 0
+            self._last = entries[-1]
             self._runs.reset()
         return entries
 
@@ -179,7 +176,7 @@ class ObjectsLog:
         slots = self._numbers(_LOG, slot_name(max(turn, above) - 1))
         if runs and not slots:
             slots = self._numbers(_LOG, slot_name(turn - 1))
-        self._known, self._looks = max(slots, default=turn - 1), 0
+        self._known = max(slots, default=turn - 1)
         if self._known - turn >= FAR:
             self._ahead.begin(self._known, runs)
         else:
@@ -195,8 +192,7 @@ class ObjectsLog:
         if above and self._patient.get(slot_name(turn)) is not None:
             return False
         # Asked after the slot was absent: a floor is written before a slot is removed.
-        floor = self.floor() if above or self._looks % _LOOKS == 0 else 1
-        self._looks += 1
+        floor = self.floor()
         if floor > turn:
             raise Trimmed(floor)
         if above:
