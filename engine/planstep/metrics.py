@@ -16,6 +16,12 @@ may share a registry.
     planstep_memory_bytes {store, kind}, planstep_disk_bytes {store, kind},
     planstep_open_snapshots, planstep_oldest_snapshot_seconds
 
+Of a replicated store's shared log, behind `planstep_shared_log_`:
+
+    append_seconds (histogram), requests_total {store, kind}, sent_bytes_total, received_bytes_total,
+    mine_after_doubt_total, void_records_total, fences_total, term, floor, waiting_seconds, role {store, role},
+    lag_turns, lag_seconds
+
 Of the buffered writers of coordinators' logs, with Pulsar's names behind `planstep_` in place of `pulsar_`:
 
     planstep_txn_tc_bufferedwriter_*                  {store, coordinator}: batch_records, batch_size_bytes,
@@ -53,6 +59,20 @@ _WRITER_HISTOGRAMS = (
     ("batch_bytes", "batch_size_bytes", BYTES_BUCKETS, 1),
     ("batch_oldest_delay_ms", "batch_oldest_record_delay_seconds", DELAY_MS_BUCKETS, 1000),
 )
+_SHARED_COUNTERS = {
+    "sent_bytes": "Bytes that were sent to the shared log.",
+    "received_bytes": "Bytes that were received from the shared log.",
+    "mine_after_doubt": "Turns whose place was one's own, after an answer that did not say so.",
+    "void_records": "Records of the shared log that are part of no turn.",
+    "fences": "1 once another machine has taken the store over.",
+}
+_SHARED_GAUGES = {
+    "term": "The term of the store's owner.",
+    "floor": "The first turn that the shared log has not trimmed.",
+    "waiting_seconds": "Seconds that the append under way has waited, 0 without.",
+    "lag_turns": "Turns that a follower knows of and has not taken.",
+    "lag_seconds": "Seconds since a follower had all turns.",
+}
 _collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDictionary()
 
 
@@ -98,6 +118,8 @@ class _Collector:
                 continue  # closed
             store = {"store": engine.path}
             families.add_stats(store, stats)
+            if "shared_log" in stats:
+                families.add_shared_log(store, stats["shared_log"])
             for logs, by_owner in stats.get("coordinator_logs", {}).items():
                 family, owner = _WRITERS[logs]
                 for number, counters in by_owner.items():
@@ -120,13 +142,17 @@ class _Families:
             family = self.by_name[name] = kind(f"planstep_{name}", text, labels=list(labels))
         family.add_metric(list(labels.values()), *value)
 
+    def _add_histogram(
+        self, name: str, text: str, labels: dict[str, str], held: dict[str, Any]
+    ) -> None:
+        buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
+        buckets.append(("+Inf", held["count"]))
+        self._add(self._histogram, name, text, labels, buckets, held["sum"])
+
     def add_stats(self, store: dict[str, str], stats: dict[str, Any]) -> None:
         """Adds one engine's `db.stats()`."""
         for key, name, text in _HISTOGRAMS:
-            held = stats["turns"][key]
-            buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
-            buckets.append(("+Inf", held["count"]))
-            self._add(self._histogram, name, text, store, buckets, held["sum"])
+            self._add_histogram(name, text, store, stats["turns"][key])
         for outcome, cause, n in _transactions(stats["transactions"]):
             labels = {**store, "outcome": outcome, "cause": cause}
             text = "Transactions that ended, by outcome and cause."
@@ -142,6 +168,21 @@ class _Families:
         ):
             for kind, n in sizes.items():
                 self._add(self._gauge, name, text, {**store, "kind": kind}, n)
+
+    def add_shared_log(self, store: dict[str, str], stats: dict[str, Any]) -> None:
+        """Adds what was counted of a replicated store's shared log; an owner and a follower have other numbers."""
+        role = {**store, "role": stats["role"]}
+        self._add(self._gauge, "shared_log_role", "1 for the engine's role.", role, 1)
+        for kind, n in stats["requests"].items():
+            text = "Requests to the shared log, by kind."
+            self._add(self._counter, "shared_log_requests", text, {**store, "kind": kind}, n)
+        if (held := stats.get("append_seconds")) is not None:
+            text = "Seconds that a turn took to get into the shared log."
+            self._add_histogram("shared_log_append_seconds", text, store, held)
+        for kind, texts in ((self._counter, _SHARED_COUNTERS), (self._gauge, _SHARED_GAUGES)):
+            for name, text in texts.items():
+                if name in stats:
+                    self._add(kind, f"shared_log_{name}", text, store, stats[name])
 
     def add_log(self, labels: dict[str, str], family: str, counters: dict[str, Any]) -> None:
         """Adds the counters of one buffered writer (proto/batched_log.py)."""

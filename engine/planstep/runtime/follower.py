@@ -16,7 +16,7 @@ Next: ../api/follower.py.
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import EngineClosed, IoError, LogUnreachable, NotSupported
 from ..logs import follower_ended, follower_waits
@@ -38,7 +38,7 @@ from ..store.digests import Digests
 from ..store.replicated import BEAT_KEY, DIGESTS_KEY, MARK_KEY
 from ..store.turn import Turn
 from .catalog import Names
-from .replication import ReplicatedFolder
+from .replication import ReplicatedFolder, shared_stats
 from .replies import own
 from .wait_primitives import Signal, wait_for
 
@@ -217,6 +217,16 @@ class Tail:
                 self._rest = _REST_MIN
                 self._wake.set()
                 wait_for(queue, min(remaining, _REST_MIN))
+
+    def stats(self) -> dict[str, Any]:
+        """Returns what statistics.py says of it."""
+        return {
+            "role": "follower",
+            "term": self._followed.last_owner.term,
+            **shared_stats(self._followed.log),
+            "lag_turns": max(0, self._followed.end - self._store.last_turn),
+            "lag_seconds": time.monotonic() - self._complete_at,
+        }
 
     def lag(self) -> Lag:
         self.check_alive()

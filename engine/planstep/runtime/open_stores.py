@@ -144,11 +144,13 @@ def _open_replicated(
             assert shared.followed is not None
             runtime.tail = Tail(runtime, shared.followed)
             runtime.fresh = runtime.tail.check
+            runtime.shared_stats = runtime.tail.stats
             runtime.threads.begin_thread("follower", runtime.tail.serve)
             return runtime
         assert shared.leading is not None
         node.linger = shared.log.linger if settings.linger is None else settings.linger
-        runtime.begin_snapshots(Snapshotter(store, settings))
+        runtime.shared_stats = shared.leading.stats
+        runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts))
         if settings.reads == "confirmed":
             runtime.fresh = partial(_confirm, runtime, store)
         if settings.beat:

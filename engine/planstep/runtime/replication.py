@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import (
     Corruption,
@@ -33,6 +33,7 @@ from ..errors import (
     WrongMode,
     reason,
 )
+from ..histogram import SECONDS, Histogram, merged
 from ..host.modes import MODES
 from ..proto.stored import Stored
 from ..shared.entry import Entry, Owner
@@ -149,6 +150,8 @@ class Replication:
         """Numbers of the last append or barrier that began, and of the last that ended well."""
         self._failure: BaseException | None = None
         self._closed = False
+        self._append_seconds = Histogram(SECONDS)
+        self._waits_since: float | None = None
         self.owner_row = ownership.row
 
     @property
@@ -181,6 +184,7 @@ class Replication:
         self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
     ) -> Entry:
         self._begun += 1
+        began = self._waits_since = time.monotonic()
         try:
             entry = self._ownership.append(turn, address, changes, dropped, payloads)
         except NoSpace:
@@ -188,9 +192,24 @@ class Replication:
         except BaseException as error:
             self._failure = error
             raise
+        finally:
+            self._waits_since = None
         self._proved = self._begun
         self._appended_at = time.monotonic()
+        self._append_seconds.add(self._appended_at - began)
         return entry
+
+    def stats(self) -> dict[str, Any]:
+        """Returns what statistics.py says of it."""
+        since = self._waits_since
+        return {
+            "role": "owner",
+            "term": self.term,
+            **shared_stats(self._log),
+            "append_seconds": merged([self._append_seconds]),
+            "waiting_seconds": 0.0 if since is None else time.monotonic() - since,
+            "fences": int(isinstance(self._failure, Fenced)),
+        }
 
     def confirm(self, appending: Lock) -> None:
         """An append that begins after the call proves as much as a barrier, and one barrier serves all who wait.
@@ -228,6 +247,19 @@ class Replication:
     def close(self) -> None:
         self._closed = True
         self._log.close()
+
+
+def shared_stats(log: SharedLog) -> dict[str, Any]:
+    """Returns the counters of a shared log, for an owner and a follower."""
+    counts = log.counts
+    return {
+        "floor": counts.floor,
+        "requests": dict(counts.requests),
+        "sent_bytes": counts.sent_bytes,
+        "received_bytes": counts.received_bytes,
+        "mine_after_doubt": counts.mine_after_doubt,
+        "void_records": counts.void_records,
+    }
 
 
 def _closed_by(failure: BaseException) -> BaseException:

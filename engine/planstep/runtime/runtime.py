@@ -99,6 +99,7 @@ class Runtime:
         self._counter = itertools.count(1)
         self.fresh: Callable[[], None] | None = None
         """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
+        self.shared_stats: Callable[[], dict[str, Any]] | None = None  # of a replicated store
         self.tail: Tail | None = None  # follows another machine's store
         self.keeps_store = False  # at `close`, for whoever goes on with it
         self.ended = False

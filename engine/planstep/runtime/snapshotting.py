@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import Corruption, StoreClosed
 from ..logs import snapshot_made, snapshot_restored, snapshot_unusable, tried_again
+from ..shared.counts import Counts
 from ..shared.manifest import Manifest
 from ..shared.registry import open_objects, open_shared_log
 from ..shared.settings import Replicate
@@ -70,7 +71,9 @@ class Snapshotter:
     as of the opening, before which `_earlier` bytes or so were logged.
     """
 
-    def __init__(self, store: DiskStore, settings: Replicate) -> None:
+    def __init__(self, store: DiskStore, settings: Replicate, counts: Counts | None = None) -> None:
+        """`counts`: those of the owner's shared log."""
+        self._counts = counts or Counts()
         self._store = store
         self._settings = settings
         self._closing = self._given_up = self._looked = False
@@ -120,6 +123,7 @@ class Snapshotter:
     def _make(self, enough: int) -> None:
         settings, store = self._settings, self._store
         log, root = open_shared_log(settings.url, None, settings.log_timeout)
+        log.count_into(self._counts)
         with closing(log), snapshots_of(settings, log, root) as snapshots:
             if snapshots is None or root.store_id != store.meta.shared_id:
                 self._again_at = math.inf  # it has no place for any

@@ -21,6 +21,11 @@
     snapshots      open, oldest_seconds
     disk_bytes     log, tables, aside (spare, reserve, cushion), other: allocated, of all hosts; zero in memory
 
+    shared_log     of a replicated store alone: role ("owner", "follower"), term, floor, requests {"put": n, "get",
+                   "list", "delete"}, sent_bytes, received_bytes, mine_after_doubt, void_records;
+                   of its owner: append_seconds (a histogram), waiting_seconds (of the append under way), fences;
+                   of a follower: lag_turns, lag_seconds
+
 A store in memory writes nothing: its sync_seconds and bytes stay empty.
 A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.
 
@@ -108,6 +113,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         "checkpoint_age_seconds": max((b["checkpoint_age_seconds"] for b in behind), default=None),
         "snapshots": {"open": opened, "oldest_seconds": oldest},
         "disk_bytes": disk_bytes([held for node in nodes if (held := _folder(node.host.store))]),
+        **({} if runtime.shared_stats is None else {"shared_log": runtime.shared_stats()}),
     }
 
 

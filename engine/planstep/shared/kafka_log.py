@@ -33,6 +33,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import Corruption, Diverged, Fenced, FormatError, IoError, Trimmed
+from .counts import Counts
 from .entry import Entry
 from .fold import Fold, place_of, split, turn_of
 from .patient import LOG_TIMEOUT, PAUSE, patiently
@@ -148,11 +149,20 @@ class KafkaLog:
         self._timeout = timeout
         self._pause = pause
         self._floor, self._floor_at = 1, 0
+        self._counts = Counts()
         self.open(Position())
 
     @property
     def objects(self) -> None:
         return None
+
+    @property
+    def counts(self) -> Counts:
+        self._counts.void_records = self._fold.void
+        return self._counts
+
+    def count_into(self, counts: Counts) -> None:
+        self._counts = counts
 
     @property
     def local_sync(self) -> bool:
@@ -263,6 +273,8 @@ class KafkaLog:
         if self._damage is not None:
             raise self._damage
         offset = self._fold.offset
+        for record in records:
+            self._counts.add("put", sent=len(record))
         offsets = self._partition.send(records, self._key)
         behind = offset + len(records)
         if offsets == list(range(offset, behind)):
@@ -293,7 +305,8 @@ class KafkaLog:
     # trimming ------------------------------------------------------------------------------
 
     def floor(self) -> int:
-        return self._patiently(lambda: self._floor_of(self._partition.bounds()[0]))
+        floor = self._patiently(lambda: self._floor_of(self._partition.bounds()[0]))
+        return self._counts.see_floor(floor)
 
     def _floor_of(self, first: int) -> int:
         """Returns the turn of the first record: it is the lowest one that is left, or repeats an older one."""

@@ -1,6 +1,6 @@
 """Keeps a shared log in memory: several openers in one process, as machines, for tests and models.
 
-Next: patient.py.
+Next: counts.py.
 """
 
 import threading

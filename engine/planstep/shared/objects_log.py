@@ -31,6 +31,7 @@ from ..errors import (
     Trimmed,
 )
 from .ahead import AT_ONCE, FAR, Ahead, slot_name
+from .counts import CountedObjects, Counts
 from .entry import BEGIN, Entry, read_entry
 from .patient import LOG_TIMEOUT, PAUSE, PatientObjects
 from .root import encode_root, read_root
@@ -92,19 +93,26 @@ class ObjectsLog:
         linger: float = 0.0,
     ) -> None:
         """`timeout`, `pause`: as PatientObjects has them; `linger`: as SharedLog."""
-        self._patient = PatientObjects(objects, where, timeout, pause)
-        self._objects = objects
+        self._objects = CountedObjects(objects)
+        self._patient = PatientObjects(self._objects, where, timeout, pause)
         self._where = where
         self._pause = pause
         self._linger = linger
         self._last: Entry | Position = Position()
         self._known: int | None = None
-        self._ahead = Ahead(objects, where)
-        self._runs = RunWriter(objects)
+        self._ahead = Ahead(self._objects, where)
+        self._runs = RunWriter(self._objects)
 
     @property
     def objects(self) -> Objects:
         return self._objects
+
+    @property
+    def counts(self) -> Counts:
+        return self._objects.counts
+
+    def count_into(self, counts: Counts) -> None:
+        self._objects.counts = counts
 
     @property
     def local_sync(self) -> bool:
@@ -224,6 +232,7 @@ class ObjectsLog:
         found = self._patient.put(slot_name(entry.turn), entry.data)
         if found != entry.data:
             raise Fenced(self._decode(entry.turn, found).owner.term)
+        self.counts.mine_after_doubt += self._patient.doubted
         self._last = entry
         self._runs.add(entry)
         if entry.kind == BEGIN:
@@ -243,10 +252,11 @@ class ObjectsLog:
         return bool(self._numbers(_LOG))
 
     def floor(self) -> int:
-        return max(self._numbers(_FLOOR), default=1)
+        return self.counts.see_floor(max(self._numbers(_FLOOR), default=1))
 
     def trim(self, turn: int, mark: bytes = b"") -> None:
         self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)
+        self.counts.see_floor(turn)
         _for_each([number for number in self._numbers(_LOG) if number < turn], self._remove)
         for name in self._patient.names(RUN):
             run = turns_of(name)

@@ -36,6 +36,7 @@ class PatientObjects:
         self.where = where
         self._timeout = timeout
         self._pause = pause
+        self.doubted = False
         self._sent: set[str] = set()
 
     def get(self, name: str) -> bytes | None:
@@ -51,7 +52,11 @@ class PatientObjects:
         self._patiently(partial(self.objects.remove, name))
 
     def put(self, name: str, data: bytes) -> bytes:
-        """Creates an object unless there is one; returns what the name holds for ever. NoSpace: without effect."""
+        """Creates an object unless there is one; returns what the name holds for ever. NoSpace: without effect.
+
+        `doubted` tells then whether any answer was another one than "done".
+        """
+        self.doubted = False
         found = self._patiently(partial(self._try_put, name, data))
         if isinstance(found, NoSpace):
             raise NoSpace(f"{self.where}: {reason(found)}") from found
@@ -73,6 +78,7 @@ class PatientObjects:
             failure = error
         except IoError as error:
             failure = error
+        self.doubted = True
         found = self.objects.get(name)
         if found is None:
             raise failure

@@ -11,6 +11,7 @@ Next: owner.py.
 
 from typing import NamedTuple, Protocol
 
+from .counts import Counts
 from .entry import NO_CHAIN, Entry
 
 
@@ -70,6 +71,13 @@ class SharedLog(Protocol):
     @property
     def objects(self) -> Objects | None:
         """The object store that the log is in, which has room for snapshots beside it; None: it is in none."""
+
+    @property
+    def counts(self) -> Counts:
+        """Counters of what was asked of the log."""
+
+    def count_into(self, counts: Counts) -> None:
+        """Counts in other counters from now on: those that another one has of the same log."""
 
     @property
     def local_sync(self) -> bool:
