@@ -52,6 +52,11 @@ def test_it_knows_a_store_that_was_closed_and_one_that_was_taken_over(
     first.close()
 
 
+def test_a_folder_does_not_say_that_a_commit_has_no_effect(tmp_path: Path, refused: Any) -> None:
+    filled(tmp_path).close()
+    assert "7-1 ended is not known here" in refused("tx", "explain", tmp_path / "a", "7-1")
+
+
 def test_the_begin_of_a_term_is_found_wherever_it_is(tmp_path: Path) -> None:
     for number, commits in enumerate((1, 2, 3, 20, 0), 1):
         filled(tmp_path, commits=commits).close()

@@ -191,6 +191,10 @@ def test_13_killed_between_the_append_and_the_local_write(machines: Machines, wh
     out = python(KILLED, machines.folder("a"), machines.url, when, status=-9).stdout
     shutil.copytree(machines.folder("a"), machines.folder("copy"))
     counts = when == "after"
+    with planstep.open(machines.folder("a"), read_only=True) as view:
+        with pytest.raises(planstep.Undetermined, match="open it with replicate="):
+            view.outcome(out.strip())
+        assert rows(view) == {"k": "the first"}
     with machines.open("a") as db:
         assert rows(db) == {"k": "the last" if counts else "the first"}
         assert db.outcome(out.strip()).state == ("committed" if counts else "unknown")

@@ -49,7 +49,8 @@ class EngineAdministration:
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
         in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). When
         it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
-        outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Modes "kafka" and
+        outcome that it does not know: ask the next engine. Undetermined: a read-only engine of a replicated store
+        does not know it, and the owner does. OutcomeExpired when it is too old. Modes "kafka" and
         "pulsar" know only outcomes that this engine was told: after reopening every id is unknown.
         Mode "pulsar" takes a coordinator's id like "(0,5)", too: that of another process is open or unknown.
         """

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..coordinator.plan import PLANNED, STATES, OutcomeRow
-from ..errors import HostStopped
+from ..errors import HostStopped, Undetermined
 from ..proto.ids import COORDINATOR_ID, Place, tablet_prefix, tx_parse, tx_text
 from ..proto.messages import Resolve
 from .open_transactions import OpenTransaction, undecided
@@ -27,12 +27,17 @@ class Outcomes:
 
     def of(self, tx: bytes | str) -> Outcome:
         """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
-        next engine can tell."""
+        next engine can tell, Undetermined when only the engine that owns the store can."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         outcome = self._of(tx)
         turns = self._runtime.turns
         if turns.stopped is not None and outcome.state in ("open", "planned", "unknown"):
             turns.check_open()
+        if outcome.state == "unknown" and self._runtime.nodes[0].host.store.lags:
+            raise Undetermined(
+                f"how transaction {outcome.tx} ended is not known here: the store's shared log may have turns that "
+                "this folder has not; ask its owner, or open it with replicate=URL and ask again"
+            )
         return outcome
 
     def _of(self, tx: bytes) -> Outcome:
@@ -55,7 +60,7 @@ class Outcomes:
 
     def never_sent(self, tx: bytes) -> bool:
         """Returns whether a commit that an exception broke off will have no effect; for the calling thread."""
-        return (
+        return self._runtime.read_only or (
             self._runtime.turns.stopped is None
             and tx not in self._runtime.replies.waiting
             and self.of(tx).state in ("unknown", "open")

@@ -34,6 +34,10 @@ class Store(Protocol):
     def in_doubt(self) -> bool:
         """The turn that failed may count all the same, so it must not run again."""
 
+    @property
+    def lags(self) -> bool:
+        """A shared log may have turns that this store has not: only that log's owner knows the last one."""
+
     def get(self, key: bytes) -> AnyRow: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None

@@ -174,6 +174,10 @@ class DiskStore:
         """The last turn may be in the shared log, and is not here."""
         return self._log.sending
 
+    @property
+    def lags(self) -> bool:
+        return self.meta.replicated and self._shared is None
+
     def _show(self) -> None:
         """Publishes the last turn to other processes, before anything of the turn leaves the host."""
         log = self._log

@@ -22,6 +22,7 @@ class MemoryStore:
     """A store in memory. Invariant: only `commit` changes what `get` and `scan` see, and all at once."""
 
     in_doubt = False  # a commit that raises has no effect
+    lags = False
 
     def __init__(self, store_id: bytes = bytes(16), generation: int = 1) -> None:
         self.store_id = store_id

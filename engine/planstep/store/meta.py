@@ -39,6 +39,10 @@ class Meta(NamedTuple):
     folder_id: bytes = b""
 
     @property
+    def replicated(self) -> bool:
+        return self.format == REPLICATED
+
+    @property
     def shared_id(self) -> bytes:
         """The id of the shared log, for a replicated store."""
         return self.first_id or self.store_id
@@ -115,12 +119,12 @@ def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
 
 def check_shared(folder: Path, meta: Meta, shared_id: bytes) -> None:
     """Checks that a folder is replicated to the shared log of that id, b"" for none. NotSupported, Diverged."""
-    if meta.format == REPLICATED and not shared_id:
+    if meta.replicated and not shared_id:
         raise NotSupported(
             f"{folder} is replicated, and alone it would leave its shared log behind: open it with replicate=URL, "
             "or read_only=True"
         )
-    if meta.format != REPLICATED and shared_id:
+    if not meta.replicated and shared_id:
         raise NotSupported(
             f"{folder} is of a store that is not replicated, and cannot become it yet: begin with an empty folder"
         )

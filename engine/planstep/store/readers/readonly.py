@@ -130,6 +130,10 @@ class ReadOnlyStore:
         if meta is not None and meta.store_id != self.store_id:
             raise IoError(f"{self.folder}: the store was replaced just now: open it again")
 
+    @property
+    def lags(self) -> bool:
+        return self.meta.replicated
+
     def hold_folder(self) -> int:
         """Returns a new descriptor of the store's folder, which the caller closes."""
         with typed_errors(self.folder):
