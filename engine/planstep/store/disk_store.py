@@ -280,7 +280,7 @@ class DiskStore:
             self._log.broken = IoError(
                 f"{self.folder} or its lock was removed while it was open: data in memory can no longer be saved"
             )
-        if not self.is_open:
+        if self._closed or self._log.broken or self._table.gave_up:  # is_open, without a call
             raise self._is_closed()
         return Turn(self, self._log.address, self._unsaved.layers[0].values)
 
