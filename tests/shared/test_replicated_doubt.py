@@ -122,6 +122,7 @@ def test_a_fenced_turn_is_not_in_the_folder(machines: Machines) -> None:
         with pytest.raises(planstep.Fenced):
             adding(zombie).commit()
         assert store.last_turn == turn and not store.in_doubt
+        assert not store.is_open
     zombie.close()
 
 
