@@ -95,7 +95,9 @@ class RunWriter:
             self.reset()
         if entry.kind != TURN:
             return
-        self._entries.append(entry)
+        self._entries.append(
+            entry._replace(changes=b"", dropped=b"", payload=b"")
+        )  # they are in `data`
         self._bytes += len(entry.data)
         if len(self._entries) >= RUN_TURNS or self._bytes >= _RUN_BYTES:
             entries, size = self._entries, self._bytes
