@@ -52,9 +52,14 @@ class Files:
 
     def _at(self, path: Path) -> tuple[Path, int | None]:
         """Translates a path to the (path, directory descriptor) to give to the operating system."""
-        for folder in (path, *path.parents) if self._folders else ():
-            if (fd := self._folders.get(folder)) is not None:
+        folders = self._folders
+        folder, above = path, path.parent
+        while folders:
+            if (fd := folders.get(folder)) is not None:
                 return path.relative_to(folder), fd
+            if above == folder:
+                break
+            folder, above = above, above.parent
         return path, None
 
     def names(self, folder: Path) -> list[str]:
