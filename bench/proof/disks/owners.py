@@ -1,6 +1,7 @@
 """Runs owners of one shared log: machines that take a store over from one another, and write as long as they can.
 
     own     open with takeover=True ─▶ 2 threads commit ─▶ Fenced ─▶ a pause ─▶ open again, for ever
+            every 50 turns a snapshot is made, and the log is trimmed behind the one before
             it says of each transaction, in this order: sent, with its id ─▶ acknowledged | refused | in doubt
     look    the same store on a machine: everything that is there, and the outcomes of what was sent
 
@@ -23,7 +24,8 @@ from typing import Any, NamedTuple
 from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import EngineClosed, Fenced, OwnedElsewhere, Undetermined
-from ....runtime import open_stores, replication
+from ....runtime import open_stores, replication, snapshotting
+from ....runtime.snapshotting import Snapshotter
 from ....shared.ahead import slot_name
 from ....shared.entry import BEGIN, Entry
 from ....shared.files_log import LinkedFiles
@@ -35,6 +37,8 @@ from .forked import Say, keep_busy, small_steps
 WARM = open_stores.__name__, replication.__name__
 """They are imported once, before the first fork."""
 THREADS = 2
+TRIM_EACH = 50
+"""Turns between two snapshots."""
 LOG, ROWS, COUNT = "log", "rows", "count"
 _PAUSE_SECONDS = 0.06
 """How long a fenced owner waits on average, until it takes the store over again."""
@@ -63,6 +67,8 @@ def prepare(machine: Machine, say: Say, listen: int) -> None:
 def own(machine: Machine, name: str, say: Say, listen: int) -> None:
     """Owns the store again and again, until it is killed. `name` is that of this life of the machine."""
     small_steps()
+    if not machine.plant:
+        trim_often()
     PLANTS[machine.plant]()
     pauses = random.Random()
     for opening in itertools.count():
@@ -110,6 +116,18 @@ def _commit(db: Engine, partition: int, label: str, say: Say) -> None:
         say(f"r {label}")
         raise
     say(f"a {label}")
+
+
+def trim_often() -> None:
+    """Makes a snapshot, and trims the log, every few turns, in a child."""
+
+    def may_be_due(self: Any, enough: int) -> bool:
+        newest = self._newest
+        return newest is None or self._store.last_turn - newest.turn >= TRIM_EACH
+
+    exchange(snapshotting, "_LOOK_SECONDS", 0.01)
+    exchange(snapshotting, "_PAUSE_SECONDS", 0.0)
+    exchange(Snapshotter, "_may_be_due", may_be_due)
 
 
 # what there is ---------------------------------------------------------------------------------

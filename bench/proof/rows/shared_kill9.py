@@ -1,6 +1,7 @@
 """Row `shared-kill9`: owners of one shared log take it over from one another, are killed, freeze and come back.
 
     3 to 5 processes, a folder each ─▶ file:// ─▶ one of them writes, until it is fenced
+        a snapshot and a trim every 50 turns
         SIGKILL ─▶ it starts again, in its folder, in an older copy of it, or in an empty one
         SIGSTOP ─▶ others take over ─▶ SIGCONT: it wakes amid a commit, an opening, a put
     afterwards a machine with an empty folder opens the URL:
@@ -76,6 +77,7 @@ def run(options: RowOptions) -> RowResult:
                 ("strikes", result.runs, strikes),
                 ("acknowledged transactions", acknowledged, ACKNOWLEDGED * strikes),
                 ("terms", terms, int(TERMS * strikes)),
+                ("turns trimmed", result.figures["turns_trimmed"], strikes),
             ]
         )
     return result
@@ -105,6 +107,7 @@ def strike_again(work: Work) -> RowResult:
             if striker.result.violations:
                 break  # later strikes would report the same
         striker.end()
+        striker.count_trims()
         striker.judge()
     except Silent:
         striker.wrong("a child has said nothing for a minute")
@@ -121,7 +124,7 @@ class Striker:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.result = RowResult(figures={"terms": 0})
+        self.result = RowResult(figures={"terms": 0, "turns_trimmed": 0})
         self._draw = random.Random(f"{work.seed}/strikes")
         self._children: dict[int, Child] = {}
         self._frozen: dict[int, float] = {}
@@ -240,6 +243,13 @@ class Striker:
             for line in child.kill():
                 self._take_line(line)
         self._children = {}
+
+    def count_trims(self) -> None:
+        """Counts the turns below the log's floor."""
+        floors = (self.work.folder / "log" / "floor").glob("0*")
+        self.result.figures["turns_trimmed"] = (
+            max([int(path.name) for path in floors], default=1) - 1
+        )
 
     # judging -------------------------------------------------------------------------------
 
