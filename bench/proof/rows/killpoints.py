@@ -41,7 +41,7 @@ POINTS = 300
 _POINTS_MAX = 2_000
 _CALLS = ("pwrite64", "pwritev", "writev", "write", "fdatasync", "fsync", "msync")
 """Each separately, because strace counts each call by itself."""
-_OPERATIONS = (
+OPERATIONS = (
     *("allocate", "write", "shrink", "sync", "sync_folder"),
     *("rename", "exchange", "remove"),
 )
@@ -82,7 +82,7 @@ class Points:
                 time.sleep(60)  # the signal is on its way
 
 
-def _mark(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+def mark(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
     """Returns the method with a point before each call, and with `after` another one behind it."""
 
     def operation(self: Any, *args: Any) -> Any:
@@ -159,12 +159,12 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
 def _mark_points(work: Work, points: Points) -> None:
     """Makes points of file operations, of both sides of LMDB's commits, and of removals."""
     kind = work.kind if points.n or work.only else Files
-    operations = {name: _mark(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
+    operations = {name: mark(points, getattr(kind, name)) for name in work.only or OPERATIONS}
     for module in (open_stores, disk_store, backup, replace_store):
         exchange(module, "Files", type("Killing", (kind,), operations))
     if not work.only:
         for name in ("checkpoint", "move", "mark_closed"):
-            exchange(Table, name, _mark(points, getattr(Table, name), after=True))
+            exchange(Table, name, mark(points, getattr(Table, name), after=True))
         _mark_removals(points)
 
 

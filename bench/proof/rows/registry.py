@@ -160,6 +160,11 @@ ROWS = (
     Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
     Row("shared-kill9", "owners of one shared log, killed and frozen", "1,000 strikes"),
     Row("killpoints", "a kill before each file operation", "300 points"),
+    Row(
+        "shared-restore",
+        "snapshots of a replicated store, restored, and killed on the way",
+        "500 turns, each operation",
+    ),
     Row("powerloss", "power loss: any subset of unsynced sectors", "20,000 images"),
     Row("ioerr", "the n-th operation fails, once and for ever", "400 runs"),
     Row("full", "full disks, full maps, limits", "200 runs, every refusal definite"),

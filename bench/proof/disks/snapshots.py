@@ -1,0 +1,151 @@
+"""Makes snapshots of a replicated store, restores them, and tells what a store holds, for checks.
+
+    commit ─▶ held: a digest of all rows and payload ─▶ snapshot ─▶ restored elsewhere ─▶ held: the same?
+
+Next: ../rows/shared_restore.py.
+"""
+
+import os
+from contextlib import closing
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from ....api import open_engine
+from ....api.engine import Engine
+from ....runtime import open_stores, replication, snapshotting
+from ....runtime.replication import ReplicatedFolder
+from ....runtime.snapshotting import Snapshotter, restore_whole, snapshots_of
+from ....shared.manifest import MANIFEST, SNAP, STEM
+from ....shared.owner import Ownership
+from ....shared.registry import open_shared_log
+from ....shared.settings import Replicate
+from ....store import DiskStore
+from ....store.meta import REPLICATED, Meta
+from ....store.snapshot_making import make_snapshot
+from ....store.turn import encode_changes
+from ..patching import exchange
+from .engines import read_all, stores_of
+from .stores import resolve
+
+WARM = open_stores.__name__, replication.__name__, snapshotting.__name__
+"""They are imported once, before the first fork."""
+KEPT_MAX = 1_000
+_PART_BYTES = 8 << 10
+_ROWS, _KEPT_RECORDS = 40, 30
+_NEVER = 1 << 50
+
+
+def settings(url: str, keep: int) -> Replicate:
+    """Returns settings by which nothing but `snapshot` makes one."""
+    return Replicate(url, keep=keep, snapshot_bytes=_NEVER)
+
+
+def open_owner(folder: Path, url: str, keep: int = 2) -> Engine:
+    return open_engine.open(folder, replicate=settings(url, keep), takeover=True)
+
+
+def prepare(db: Engine) -> None:
+    db.create_topic("log", format="utf8")
+    db.create_table("rows")
+
+
+def commit(db: Engine, n: int) -> None:
+    """Commits the `n`-th transaction: a row, and often a record; old ones are trimmed."""
+    with db.transaction() as tx:
+        tx.put("rows", n % _ROWS, f"{n} " * (1 + n % 20))
+        if n % 3:
+            tx.write("log", f"record {n} " * (1 + n % 150), partition=0)
+        tx.commit()
+    if n % 25 == 24:
+        with db.context.open_view() as view:
+            _, end = view.bounds("log")[0]
+        db.topic("log").trim(max(0, end - _KEPT_RECORDS), partition=0)
+
+
+def held(store: Any) -> str:
+    """Returns a digest of all that a store holds, and its place."""
+    rows = {key: resolve(store, value) for key, value in store.scan(b"", b"\xff" * 9)}
+    place = f"{store.last_turn} {store.next_address}".encode()
+    return blake2b(place + encode_changes(rows), digest_size=16).hexdigest()
+
+
+def held_in(folder: Path, url: str) -> str:
+    """Returns `held` of a folder that is closed."""
+    log, root = open_shared_log(url, None)
+    log.close()
+    store = DiskStore.open(folder / "host-0", shared_id=root.store_id)
+    try:
+        return held(store)
+    finally:
+        store.crash()
+
+
+def shown(db: Engine) -> Any:
+    """Returns all that users see."""
+    with db.context.open_view() as view:
+        return read_all(view, "log", 0), dict(view.scan("rows"))
+
+
+def small_parts() -> None:
+    """Lets snapshots have several parts and packs, in a child."""
+    exchange(snapshotting, "make_snapshot", partial(make_snapshot, part_bytes=_PART_BYTES))
+
+
+def snapshot(db: Engine, url: str, keep: int = 2) -> int:
+    """Makes a snapshot of the last turn, trims the log behind those that are kept, and returns the turn."""
+    (store,) = stores_of(db)
+    given = settings(url, keep)
+    log, root = open_shared_log(url, None)
+    with closing(log):
+        snapshots = snapshots_of(given, log, root)
+        assert snapshots is not None
+        Snapshotter(store, given).make_now(log, snapshots)
+        newest = next(snapshots.newest_first())
+        return newest.turn
+
+
+def restored(url: str, turn: int, folder: Path, *, to_the_end: bool) -> tuple[str, str]:
+    """Restores the newest snapshot up to a turn; returns what the store holds then, and with the log's tail."""
+    log, root = open_shared_log(url, None)
+    with closing(log):
+        snapshots = snapshots_of(settings(url, KEPT_MAX), log, root)
+        assert snapshots is not None
+        manifest = next(snapshots.newest_first(turn))
+        meta = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=os.urandom(16))
+        assert restore_whole(snapshots, manifest, folder, meta), "the snapshot is damaged"
+        store = DiskStore.open(folder / "host-0", shared_id=root.store_id)
+        try:
+            then = held(store)
+            if to_the_end:
+                Ownership(log, root.store_id, bytes(16)).catch_up(ReplicatedFolder(store))
+            return then, held(store)
+        finally:
+            store.crash()
+
+
+def without_parts(url: str) -> list[str]:
+    """Lists the manifests that are there, and whose snapshot is not whole."""
+    log, root = open_shared_log(url, None)
+    with closing(log):
+        snapshots = snapshots_of(settings(url, 1), log, root)
+        assert snapshots is not None and log.objects is not None
+        whole = {manifest.stem for manifest in snapshots.newest_first()}
+        names = [name for name in log.objects.names(SNAP) if name.endswith(MANIFEST)]
+        stems = [name.removeprefix(SNAP).removesuffix(MANIFEST) for name in names]
+        return [stem for stem in stems if stem not in whole]
+
+
+def leftovers(url: str) -> list[str]:
+    """Lists parts of snapshots without a manifest."""
+    log, _ = open_shared_log(url, None)
+    with closing(log):
+        assert log.objects is not None
+        names = log.objects.names(SNAP)
+        stems = {name.removeprefix(SNAP).partition("/")[0] for name in names}
+        return [
+            stem
+            for stem in stems
+            if STEM.fullmatch(stem) and f"{SNAP}{stem}{MANIFEST}" not in names
+        ]
