@@ -7,7 +7,7 @@ import pytest
 
 from planstep.bench.proof.disks import shared_verdict
 from planstep.bench.proof.disks.shared_damage import KINDS, Damage, draw
-from planstep.bench.proof.disks.shared_verdict import Sample, Verdict, content, judge, make, plant
+from planstep.bench.proof.disks.shared_verdict import Sample, Verdict, judge, make
 from planstep.bench.proof.rows import shared_flip
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import Corruption
@@ -33,24 +33,25 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
 
 
 def test_the_logs_have_what_a_damage_may_strike(samples: list[Sample]) -> None:
-    whole, trimmed = samples
+    whole, trimmed, snapshots = samples
     entries = [
         read_entry(data, name) for name, data in whole.objects.items() if name.startswith("log/")
     ]
     assert len([entry for entry in entries if entry.kind == BEGIN]) == 3
     assert len(trimmed.objects) < len(whole.objects)
     assert any(name.startswith("floor/") for name in trimmed.objects)
+    for folder in ("run/", "snap/", "pack/", "floor/"):
+        assert any(name.startswith(folder) for name in snapshots.objects)
     assert next(iter(whole.folders.values())) is None and None not in trimmed.folders.values()
 
 
 @pytest.mark.parametrize("which", [shared_verdict.EMPTY, shared_verdict.OLD])
 def test_what_is_drawn_is_found(samples: list[Sample], tmp_path: Path, which: str) -> None:
-    plant(tmp_path / "log", samples[0].objects)
-    shown = content(tmp_path / "log", tmp_path / "machine")
-    for kind in KINDS:
-        damage = draw(kind, 3, 1, samples[0].objects, samples[0].objects)
-        verdict = judge(tmp_path / "damaged", samples[0], which, damage, shown)
-        assert verdict.end in ("refused", "harmless"), verdict
+    for sample in (samples[0], samples[2]):
+        for kind in KINDS:
+            damage = draw(kind, 3, 1, sample.objects, sample.objects)
+            verdict = judge(tmp_path / "damaged", sample, which, damage)
+            assert verdict.end in ("refused", "harmless"), verdict
 
 
 @pytest.mark.parametrize(
@@ -76,5 +77,5 @@ def test_a_wrong_end_is_noticed(
 
     monkeypatch.setattr(shared_verdict, "content", content)
     damage = Damage("flip", "bit 0 of byte 0", {"log/00000000000000000005": b""}, (5,))
-    verdict = judge(tmp_path / "d", samples[0], shared_verdict.EMPTY, damage, "whole")
+    verdict = judge(tmp_path / "d", samples[0], shared_verdict.EMPTY, damage)
     assert verdict == Verdict("wrong", verdict.why) and verdict.why.startswith(why)

@@ -1,6 +1,6 @@
 """Draws a damage to a shared log at rest, from a seed: objects to replace, and their new bytes.
 
-    flip        one bit of an entry, the root, a floor
+    flip        one bit of an entry, the root, a floor, a run, a manifest or part of a snapshot
     cut         an object ends early, or is empty
     gone        an object is not there
     exchanged   two entries in one another's slots, or one in both
@@ -20,7 +20,9 @@ from ....shared.entry import read_entry, seal
 
 Objects = dict[str, bytes]
 """The objects of a log, by name."""
-LOG, FLOOR, ROOT = "log/", "floor/", "store"
+LOG, ROOT = "log/", "store"
+_SPARED = ("run/", "snap/", "pack/")
+"""Objects that others stand in for."""
 ROW = b"value "
 """How values of rows begin."""
 
@@ -28,7 +30,7 @@ ROW = b"value "
 class Damage(NamedTuple):
     """A damage: what was done, in words; the new bytes, None for an object that is gone.
 
-    `turns`: an error is to name one of these. There are none for the root and for floors.
+    `turns`: an error is to name one of these. There are none for other objects than entries.
     """
 
     kind: str
@@ -59,7 +61,7 @@ def _entries(whole: Objects) -> list[str]:
 
 def _some(random: Random, whole: Objects) -> str:
     """Draws an object: mostly an entry."""
-    if random.random() < 0.8:
+    if random.random() < 0.7:
         return random.choice(sorted(name for name in whole if name.startswith(LOG)))
     return random.choice(sorted(name for name in whole if not name.startswith(LOG)))
 
@@ -79,7 +81,8 @@ def _cut(random: Random, whole: Objects, foreign: Objects) -> Damage:
 
 
 def _gone(random: Random, whole: Objects, foreign: Objects) -> Damage:
-    name = random.choice([*_entries(whole), ROOT])
+    spared = sorted(name for name in whole if name.startswith(_SPARED))
+    name = random.choice([*_entries(whole), ROOT, *spared])
     return Damage("gone", "gone", {name: None}, _turns(name))
 
 

@@ -1,7 +1,8 @@
 """Makes shared logs to damage, opens a damaged one as a machine would, and judges what that shows or says.
 
     make     machine a writes, closes ─▶ b writes, dies ─▶ a takes over, writes, closes
-             "whole": all of that; "trimmed": what is left of it above a floor, and the BEGINs
+             "whole": all of that; "trimmed": what is left of it above a floor, and the BEGINs;
+             "snapshots": a log with two of them, its floor, and runs
     judge    a machine with its folder (empty, of yesterday, up to date) opens the log
              ─▶ refused, harmless, or wrong
 
@@ -12,27 +13,34 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import PlanstepError
 from ....runtime import open_stores, replication
+from ....shared import runs
 from ....shared.registry import open_shared_log
 from ....store.verify import verify
 from .shared_damage import ROW, Damage, Objects
+from .snapshots import snapshot
 
 WARM = open_stores.__name__, replication.__name__
 """They are imported once, before the first fork."""
-_COMMITS, _OLD_COMMITS = 6, 10
+_COMMITS, _OLD_COMMITS, _RUN_TURNS = 6, 10, 5
 EMPTY, OLD, RECENT = "empty", "of yesterday", "up to date"
 
 
 class Sample(NamedTuple):
-    """A shared log to damage. `folders`: of machines, by how far they are; None for an empty one."""
+    """A shared log to damage. `folders`: of machines, by how far they are; None for an empty one.
+
+    `shown`: what each of them shows of the whole log.
+    """
 
     name: str
     objects: Objects
     folders: dict[str, Path | None]
+    shown: Any = None
 
 
 class Verdict(NamedTuple):
@@ -57,7 +65,7 @@ def _write(db: Engine, first: int, count: int) -> None:
 
 
 def make(folder: Path) -> list[Sample]:
-    """Makes both logs in a folder."""
+    """Makes the logs in a folder."""
     log, a, b = folder / "log", folder / "a", folder / "b"
     folder.mkdir(parents=True)
     with _open(a, log) as db:
@@ -76,7 +84,31 @@ def make(folder: Path) -> list[Sample]:
     shared, _ = open_shared_log(log.as_uri(), None)
     shared.trim(_OLD_COMMITS // 2)
     shared.close()
-    return [whole, Sample("trimmed", _objects(log), folders)]
+    samples = [whole, Sample("trimmed", _objects(log), folders), _with_snapshots(folder)]
+    return [_shown(sample, folder / f"shown {sample.name}") for sample in samples]
+
+
+def _with_snapshots(folder: Path) -> Sample:
+    log, machine, old = folder / "long-log", folder / "long", folder / "long-old"
+    with mock.patch.object(runs, "RUN_TURNS", _RUN_TURNS):
+        with _open(machine, log) as db:
+            _write(db, 0, _OLD_COMMITS)
+        shutil.copytree(machine, old)
+        with _open(machine, log) as db:
+            for n in range(2):
+                _write(db, 10 * (1 + n), _COMMITS)
+                snapshot(db, log.as_uri())
+            _write(db, 40, _COMMITS)
+    return Sample("snapshots", _objects(log), {EMPTY: None, OLD: old, RECENT: machine})
+
+
+def _shown(sample: Sample, folder: Path) -> Sample:
+    """Adds what all machines show of the whole log."""
+    shown = []
+    for which in sample.folders:
+        shown.append(content(*_planted(folder / which, sample, which, None)))
+    assert all(one == shown[0] for one in shown), f"{sample.name}: machines show other content"
+    return sample._replace(shown=shown[0])
 
 
 def _objects(log: Path) -> Objects:
@@ -95,30 +127,31 @@ def content(log: Path, folder: Path) -> tuple[Any, ...]:
         return records, rows
 
 
-def plant(log: Path, objects: Objects, damage: Damage | None = None) -> None:
-    """Writes the objects of a log, damaged."""
-    for name in ("log", "floor", "new"):
-        (log / name).mkdir(parents=True)
-    for name, data in {**objects, **(damage.objects if damage else {})}.items():
-        if data is not None:
-            (log / name).parent.mkdir(exist_ok=True)
-            (log / name).write_bytes(data)
-
-
-def judge(folder: Path, sample: Sample, which: str, damage: Damage, shown: Any) -> Verdict:
-    """Opens a damaged log in a copy of a machine's folder; `shown` is what the whole one shows."""
+def _planted(folder: Path, sample: Sample, which: str, damage: Damage | None) -> tuple[Path, Path]:
+    """Writes a log, damaged or not, and copies a machine's folder; returns both."""
     log, machine = folder / "log", folder / "machine"
     shutil.rmtree(folder, ignore_errors=True)
-    plant(log, sample.objects, damage)
+    for name in ("log", "floor", "new"):
+        (log / name).mkdir(parents=True)
+    for name, data in {**sample.objects, **(damage.objects if damage else {})}.items():
+        if data is not None:
+            (log / name).parent.mkdir(exist_ok=True, parents=True)
+            (log / name).write_bytes(data)
     if (kept := sample.folders[which]) is not None:
         shutil.copytree(kept, machine)
+    return log, machine
+
+
+def judge(folder: Path, sample: Sample, which: str, damage: Damage) -> Verdict:
+    """Opens a damaged log in a copy of a machine's folder."""
+    log, machine = _planted(folder, sample, which, damage)
     try:
         found = content(log, machine)
     except PlanstepError as error:
         return _judge_error(damage, error)
     except Exception as error:
         return Verdict("wrong", f"an untyped error: {error!r}")
-    if found != shown:
+    if found != sample.shown:
         return Verdict("wrong", "it shows other content")
     problems = verify(machine / "host-0")
     return Verdict("wrong", f"verify: {problems[0]}") if problems else Verdict("harmless")
@@ -131,7 +164,7 @@ def _judge_error(damage: Damage, error: PlanstepError) -> Verdict:
     if damage.turns:
         names_it = bool(named & {*damage.turns})
     else:
-        names_it = bool(re.search(r"\bstore\b|is no shared log|root", text))
+        names_it = bool(re.search(r"\bstore\b|is no shared log|root|snapshot", text))
     return (
         Verdict("refused")
         if names_it

@@ -21,6 +21,8 @@ from ....shared.manifest import MANIFEST, SNAP, STEM
 from ....shared.owner import Ownership
 from ....shared.registry import open_shared_log
 from ....shared.settings import Replicate
+from ....shared.shared_log import Root, SharedLog
+from ....shared.snapshots import Snapshots
 from ....store import DiskStore
 from ....store.meta import REPLICATED, Meta
 from ....store.snapshot_making import make_snapshot
@@ -31,19 +33,15 @@ from .stores import resolve
 
 WARM = open_stores.__name__, replication.__name__, snapshotting.__name__
 """They are imported once, before the first fork."""
-KEPT_MAX = 1_000
 _PART_BYTES = 8 << 10
 _ROWS, _KEPT_RECORDS = 40, 30
 _NEVER = 1 << 50
 
 
-def settings(url: str, keep: int) -> Replicate:
-    """Returns settings by which nothing but `snapshot` makes one."""
-    return Replicate(url, keep=keep, snapshot_bytes=_NEVER)
-
-
-def open_owner(folder: Path, url: str, keep: int = 2) -> Engine:
-    return open_engine.open(folder, replicate=settings(url, keep), takeover=True)
+def open_owner(folder: Path, url: str) -> Engine:
+    """Opens the store as its owner, who makes no snapshot by itself."""
+    settings = Replicate(url, snapshot_bytes=_NEVER)
+    return open_engine.open(folder, replicate=settings, takeover=True)
 
 
 def prepare(db: Engine) -> None:
@@ -93,25 +91,39 @@ def small_parts() -> None:
     exchange(snapshotting, "make_snapshot", partial(make_snapshot, part_bytes=_PART_BYTES))
 
 
-def snapshot(db: Engine, url: str, keep: int = 2) -> int:
-    """Makes a snapshot of the last turn, trims the log behind those that are kept, and returns the turn."""
+def snapshot(db: Engine, url: str) -> int:
+    """Makes a snapshot of the last checkpoint, trims the log behind the one before, and returns the turn."""
     (store,) = stores_of(db)
-    given = settings(url, keep)
     log, root = open_shared_log(url, None)
     with closing(log):
-        snapshots = snapshots_of(given, log, root)
-        assert snapshots is not None
-        Snapshotter(store, given).make_now(log, snapshots)
-        newest = next(snapshots.newest_first())
-        return newest.turn
+        snapshots = _snapshots(url, log, root)
+        Snapshotter(store, Replicate(url)).make_now(log, snapshots)
+        return next(snapshots.newest_first()).turn
+
+
+def snapshot_to_keep(db: Engine, url: str) -> int:
+    """Makes a snapshot of the last checkpoint, and returns its turn. Everything else stays."""
+    (store,) = stores_of(db)
+    log, root = open_shared_log(url, None)
+    with closing(log):
+        snapshots = _snapshots(url, log, root)
+        store.checkpoint()
+        newest = next(snapshots.newest_first(), None)
+        made, _ = make_snapshot(store, snapshots, newest, log.floor, part_bytes=_PART_BYTES)
+        return made.turn
+
+
+def _snapshots(url: str, log: SharedLog, root: Root) -> Snapshots:
+    snapshots = snapshots_of(Replicate(url), log, root)
+    assert snapshots is not None
+    return snapshots
 
 
 def restored(url: str, turn: int, folder: Path, *, to_the_end: bool) -> tuple[str, str]:
     """Restores the newest snapshot up to a turn; returns what the store holds then, and with the log's tail."""
     log, root = open_shared_log(url, None)
     with closing(log):
-        snapshots = snapshots_of(settings(url, KEPT_MAX), log, root)
-        assert snapshots is not None
+        snapshots = _snapshots(url, log, root)
         manifest = next(snapshots.newest_first(turn))
         meta = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=os.urandom(16))
         assert restore_whole(snapshots, manifest, folder, meta), "the snapshot is damaged"
@@ -129,8 +141,8 @@ def without_parts(url: str) -> list[str]:
     """Lists the manifests that are there, and whose snapshot is not whole."""
     log, root = open_shared_log(url, None)
     with closing(log):
-        snapshots = snapshots_of(settings(url, 1), log, root)
-        assert snapshots is not None and log.objects is not None
+        assert log.objects is not None
+        snapshots = _snapshots(url, log, root)
         whole = {manifest.stem for manifest in snapshots.newest_first()}
         names = [name for name in log.objects.names(SNAP) if name.endswith(MANIFEST)]
         stems = [name.removeprefix(SNAP).removesuffix(MANIFEST) for name in names]

@@ -1,6 +1,6 @@
 """Row `shared-flip`: damages objects of shared logs; each damage must be found and named, or change nothing.
 
-    2 logs (whole, trimmed) × 1,000 damages to entries, roots, floors ─▶ opened, each in a process of its own,
+    3 logs (whole, trimmed, with snapshots and runs) × 1,000 damages ─▶ opened, each in a process of its own,
     by a machine whose folder is empty, of yesterday, or up to date ─▶ ../disks/shared_verdict.py
 
 An error counts if it is one of ours and names the slot. A machine that does not need the damaged turn opens, and
@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....shared import entry, root
+from ....shared import entry, root, runs
 from ....shared.owner import Ownership
 from ..disks.forked import apart
 from ..disks.shared_damage import draw
-from ..disks.shared_verdict import Sample, Verdict, content, judge, make, plant
+from ..disks.shared_verdict import Sample, Verdict, judge, make
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -38,7 +38,6 @@ class _Task(NamedTuple):
     folder: Path
     samples: list[Sample]
     foreign: Sample
-    shown: Any
     numbers: list[tuple[str, int]]
     seed: int
     blind: str
@@ -76,13 +75,10 @@ def control(options: RowOptions) -> RowResult:
 def _run(options: RowOptions, blind: str, numbers: list[tuple[str, int]]) -> RowResult:
     home = options.memory / f"shared-flip-{blind}"
     samples = _made(home / "sample", blind)
-    (foreign, _) = _made(home / "foreign", blind)
-    ended = apart(partial(_shown, samples[0], blind), home / "shown", _SECONDS)
-    if ended.why:
-        raise AssertionError(f"an undamaged log is not well: {ended.why}")
+    foreign, *_ = _made(home / "foreign", blind)
     tasks = [
         _Task(
-            *(home / f"{n}", samples, foreign, ended.value),
+            *(home / f"{n}", samples, foreign),
             *(numbers[n : n + _PIECE], options.seed, blind),
         )
         for n in range(0, len(numbers), _PIECE)
@@ -105,12 +101,6 @@ def _make(blind: str, folder: Path) -> list[Sample]:
     return make(folder)
 
 
-def _shown(sample: Sample, blind: str, folder: Path) -> Any:
-    _BLIND[blind]()
-    plant(folder / "log", sample.objects)
-    return content(folder / "log", folder / "machine")
-
-
 def _judge(task: _Task) -> RowResult:
     result, ends = RowResult(len(task.numbers)), Counter[str]()
     for kind, number in task.numbers:
@@ -131,12 +121,12 @@ def _judged(task: _Task, kind: str, number: int, folder: Path) -> tuple[Verdict,
     sample = task.samples[at]
     which = [*sample.folders][round_ % len(sample.folders)]
     damage = draw(kind, number, task.seed, sample.objects, task.foreign.objects)
-    verdict = judge(folder, sample, which, damage, task.shown)
+    verdict = judge(folder, sample, which, damage)
     return verdict, f"{sample.name}, folder {which}; {', '.join(damage.objects)}: {damage.what}"
 
 
 def _without_crc() -> None:
-    for module in (entry, root):
+    for module in (entry, root, runs):
         exchange(module, "crc32", lambda data, value=0: 0)
 
 

@@ -6,8 +6,8 @@
             restore ────────┘   machine, and an empty one, open with all that was acknowledged ─▶ further snapshots
                                 leave nothing over
 
-A killed restore may leave the copy that it made, or the folder that it replaced, beside its folder, in NAME.incomplete;
-the next restore removes it.
+A killed restore may leave the copy that it made, or the folder that it replaced, in NAME.incomplete. The next
+restore removes it.
 
 Each change of a file through store/files.py is a point, as in row `killpoints`.
 
@@ -31,7 +31,6 @@ from ....store.verify import verify
 from ..disks.engines import stores_of
 from ..disks.forked import Child, Say
 from ..disks.snapshots import (
-    KEPT_MAX,
     commit,
     held,
     held_in,
@@ -42,6 +41,7 @@ from ..disks.snapshots import (
     shown,
     small_parts,
     snapshot,
+    snapshot_to_keep,
     without_parts,
 )
 from ..parallel import gather
@@ -119,7 +119,7 @@ def _restore_turns(options: RowOptions, turns: int) -> RowResult:
     home = options.memory / "turns"
     home.mkdir(parents=True)
     url = (home / "log").as_uri()
-    (made,) = _said(partial(_write, home / "owner", url, turns))
+    *_, made = _said(partial(_write, home / "owner", url, turns))
     if not isinstance(made, tuple):
         return RowResult(violations=[f"writing: {made}"])
     then, at_the_end = made
@@ -136,10 +136,9 @@ def _restore_turns(options: RowOptions, turns: int) -> RowResult:
 
 
 def _write(folder: Path, url: str, turns: int, say: Say, listen: int) -> None:
-    small_parts()
     at_turn: dict[int, str] = {}
     then: dict[int, str] = {}
-    with open_owner(folder, url, KEPT_MAX) as db:
+    with open_owner(folder, url) as db:
         prepare(db)
         (store,) = stores_of(db)
         n = 0
@@ -148,9 +147,10 @@ def _write(folder: Path, url: str, turns: int, say: Say, listen: int) -> None:
                 commit(db, n)
                 n += 1
                 at_turn[store.last_turn] = held(store)
-            turn = snapshot(db, url, KEPT_MAX)  # of the last checkpoint, which may be older
+            turn = snapshot_to_keep(db, url)  # of the last checkpoint, which may be older
             if turn in at_turn:
                 then[turn] = at_turn[turn]
+            say(turn)
         for _ in range(5):
             commit(db, n)
             n += 1
@@ -254,6 +254,8 @@ def kill_at_points(work: _Kills) -> RowResult:
             break
         for text in _judge(folder, name, expected):
             result.violations.append(f"{work.what}, before operation {n}: {text}")
+        if result.violations:
+            break  # later points would report the same
     else:
         result.violations.append(f"{work.what}: more than {_POINTS_MAX} operations")
     shutil.rmtree(work.folder)
