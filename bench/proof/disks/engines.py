@@ -18,6 +18,7 @@ from ....api.open_engine import Durability, Mode, Settings
 from ....api.slots import Slot
 from ....errors import EngineClosed, PlanstepError
 from ....runtime.open_stores import OpenOptions, open_runtime
+from ....shared.settings import Replicate
 from ....store import DiskStore
 from ....store.files import Files
 from ....store.verify import verify
@@ -45,8 +46,12 @@ def open_engine(
     durability: Durability = "full",
     segment_bytes: int = SEGMENT_BYTES,
     variant: str = "",
+    replicate: Replicate | None = None,
 ) -> Engine:
-    """Opens an engine like planstep.open, over the given files; the engine is not shared with other callers."""
+    """Opens an engine like planstep.open, over the given files; the engine is not shared with other callers.
+
+    A replicated store is taken over.
+    """
     of_mode: dict[str, Any] = settings_of(mode, variant or variant_of(mode, 0))
     settings = Settings(mode=mode, hosts=hosts, durability=durability, **of_mode)
     settings.check()
@@ -57,6 +62,8 @@ def open_engine(
         settings=settings.of_modes,
         files=files,
         segment_bytes=segment_bytes,
+        replicate=replicate,
+        takeover=replicate is not None,
     )
     runtime = open_runtime(path, options)
     slot = Slot()
