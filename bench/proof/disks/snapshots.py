@@ -16,7 +16,7 @@ from ....api import open_engine
 from ....api.engine import Engine
 from ....runtime import open_stores, replication, snapshotting
 from ....runtime.replication import ReplicatedFolder
-from ....runtime.snapshotting import Snapshotter, restore_whole, snapshots_of
+from ....runtime.snapshotting import Snapshotter, restore_whole
 from ....shared.manifest import MANIFEST, SNAP, STEM
 from ....shared.owner import Ownership
 from ....shared.registry import open_shared_log
@@ -114,9 +114,8 @@ def snapshot_to_keep(db: Engine, url: str) -> int:
 
 
 def _snapshots(url: str, log: SharedLog, root: Root) -> Snapshots:
-    snapshots = snapshots_of(Replicate(url), log, root)
-    assert snapshots is not None
-    return snapshots
+    assert log.objects is not None
+    return Snapshots(log.objects, url, root.store_id)
 
 
 def restored(url: str, turn: int, folder: Path, *, to_the_end: bool) -> tuple[str, str]:
