@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import replica_kit
@@ -28,6 +29,7 @@ from planstep.bench.proof.disks.images import Disk
 from planstep.bench.proof.disks.recorder import Recorder, watch_mark, watch_tables
 from planstep.bench.proof.disks.snapshots import snapshot
 from planstep.shared.entry import BEGIN, Entry, read_entry
+from planstep.shared.objects_log import ObjectsLog
 from planstep.shared.registry import open_shared_log
 
 machines = replica_kit.machines
@@ -175,6 +177,33 @@ def test_6_a_taker_that_sleeps_between_its_begin_and_the_look_at_the_floor(
     assert terms(machines) == [1, 2, 3, 4], "a BEGIN is never removed"
     with machines.open("d") as db:
         assert rows(db) == held | {"k": 5}
+
+
+def test_24_a_follower_that_is_overtaken_by_a_trim(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, really = threading.Event(), ObjectsLog.read
+    reading.set()
+
+    def read(log: ObjectsLog, limit_bytes: int, wait: float) -> list[Entry]:
+        assert reading.wait(_SECONDS)
+        return really(log, limit_bytes, wait)
+
+    monkeypatch.setattr(ObjectsLog, "read", read)
+    with machines.open("a") as owner:
+        owner.create_table("t").put("k", 1)
+        with planstep.follow(machines.folder("f"), machines.url) as me:
+            with me.snapshot(at_least=owner.turn) as view:
+                assert view.get("t", "k") == 1
+            reading.clear()  # the read that is under way may still take what is there
+            owner.table("t").put("k", 2)
+            assert trim(owner, machines) > 5
+            reading.set()
+            with suppress(planstep.Trimmed), me.snapshot(at_least=owner.turn) as view:
+                assert view.get("t", "k") == 2
+        with planstep.follow(machines.folder("f"), machines.url) as me:
+            with me.snapshot(at_least=owner.turn) as view:
+                assert view.get("t", "k") == 2 and view.get("t", ("trim", 2)) == 2
 
 
 def test_14_power_loss_of_the_owner(machines: Machines) -> None:
