@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ....api import open_engine
-from ....runtime import backup, open_stores, replace_store
+from ....runtime import backup, open_stores, replace_store, unfinished
 from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
@@ -105,7 +105,7 @@ def _mark_removals(points: Points) -> None:
                 os.unlink(os.path.join(root, name))
             os.rmdir(root)
 
-    exchange(backup, "shutil", SimpleNamespace(rmtree=rmtree))
+    exchange(unfinished, "shutil", SimpleNamespace(rmtree=rmtree))
 
 
 class HeldFiles(Files):
