@@ -209,7 +209,8 @@ class Runtime:
                 if node.linger:
                     self.turns.rest(node)
                 with node.lock, Uninterrupted():
-                    self.turns.turn(node)
+                    if node.host.stopped is None:
+                        self.turns.turn(node)
         finally:
             self.replies.answer()
             self.turns.poke(node)  # for inputs that came meanwhile, or follow from it
