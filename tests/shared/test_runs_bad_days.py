@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("short_runs")
 
 
 class World:
-    """What is true: the content of each turn, and the snapshots, which are histories."""
+    """Keeps what is true: the content of each turn, and the snapshots, which are histories."""
 
     def __init__(self, seed: int) -> None:
         self.day = BadDay(seed, 0.2)
