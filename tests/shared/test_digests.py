@@ -84,10 +84,10 @@ def test_a_row_that_differs_ends_the_follower(
             for n in range(100):
                 table.put(f"k{n}", b"x")
             until(lambda: me.db.turn == db.turn == other.db.turn)
-            monkeypatch.setattr(follower._Shown, "_commit", commit)
-            table.put("k7", b"y")
-            until(lambda: me.db.turn == db.turn == other.db.turn)
-            monkeypatch.undo()
+            with monkeypatch.context() as planted:
+                planted.setattr(follower._Shown, "_commit", commit)
+                table.put("k7", b"y")
+                until(lambda: me.db.turn == db.turn == other.db.turn)
             assert me.db.table("t").get("k7") == b"wrong"
             while not (me._tail.failed and other._tail.failed):
                 table.put("k1", b"z")
