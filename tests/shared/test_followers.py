@@ -352,6 +352,39 @@ def test_damage_in_the_log_ends_it(machines: Machines, monkeypatch: pytest.Monke
         assert rows(me.db) == {"k": 1}
 
 
+def test_24_a_follower_that_is_overtaken_by_a_trim_begins_from_a_snapshot(
+    machines: Machines,
+) -> None:
+    settings = machines.replicate(snapshot_bytes=1, keep=1)
+    db = planstep.open(machines.folder("a"), replicate=settings)
+    db.create_table("t").put("k", 0)
+    with follow(machines) as me:
+        until(lambda: rows(me.db) == {"k": 0})
+        log = me._tail._followed.log
+        cut, reads = threading.Event(), log.read
+
+        def read(*wanted: Any) -> Any:
+            if cut.is_set():
+                raise planstep.LogUnreachable("cut off")
+            return reads(*wanted)
+
+        vars(log)["read"] = read
+        cut.set()
+        until(lambda: me.lag().seconds > 1)
+        for number in range(100):
+            db.table("t").put("k", number)
+        held, turn = rows(db), db.turn
+        db.close()  # with a snapshot
+        cut.clear()
+        until(lambda: me._tail.failed)
+        with pytest.raises(planstep.Trimmed):
+            rows(me.db)
+    with follow(machines) as me:
+        assert rows(me.db) == held and me.db.turn > turn
+        with me.lead() as led:
+            led.table("t").put("k", "goes on")
+
+
 def test_a_log_of_another_store_is_refused(machines: Machines, tmp_path: Path) -> None:
     begun(machines).close()
     follow(machines).close()

@@ -20,7 +20,14 @@ import typer
 
 import planstep
 
-from ..errors import Fenced, LogUnreachable, NotSupported, PlanstepError, TooManyTakeovers
+from ..errors import (
+    Fenced,
+    LogUnreachable,
+    NotSupported,
+    PlanstepError,
+    TooManyTakeovers,
+    Trimmed,
+)
 from .output import print_json, say
 from .values import duration
 
@@ -116,18 +123,20 @@ class _Told:
                 return
 
 
-def _follow(url: str, path: Path, after: float | None, command: list[str], told: _Told) -> float:
-    """Follows until it has owned the store, and another machine has taken it over; returns `after`."""
+def _follow(
+    url: str, path: Path, after: float | None, command: list[str], told: _Told
+) -> float | None:
+    """Follows until it has owned the store and is fenced, or has to begin from a snapshot; returns `after`."""
     ended = threading.Event()
     with planstep.follow(path, url, progress=told.note) as me:
         lines = threading.Thread(target=_lines, args=(told, me, ended), daemon=True)
         lines.start()
         try:
             db = _lead(me, url, after)
-        except (Fenced, LogUnreachable) as error:
-            if me.db.closed:  # it was about to take over
-                say(f"planstep: {error}")
-                return after or 0
+        except (Fenced, LogUnreachable, Trimmed) as error:
+            if me.db.closed or isinstance(error, Trimmed):  # about to take over, or left behind
+                say(f"planstep: follows again: {error}")
+                return after
             raise
         finally:
             ended.set()
@@ -137,7 +146,7 @@ def _follow(url: str, path: Path, after: float | None, command: list[str], told:
         told.tell("owner")
         if not command:
             _own(db, told)
-            return after or 0
+            return after
     os.execvp(command[0], command)
 
 
