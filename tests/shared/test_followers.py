@@ -327,7 +327,9 @@ def test_30_a_full_disk_of_the_follower(
 
 def test_damage_in_the_log_ends_it(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     db = begun(machines)
-    with follow(machines) as me:
+    db.create_topic("c")
+    with follow(machines) as me, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(me.db.topic("c").read, 0, timeout=600)
         really = FileObjects.get
         struck = threading.Event()
 
@@ -343,6 +345,8 @@ def test_damage_in_the_log_ends_it(machines: Machines, monkeypatch: pytest.Monke
         struck.set()
         db.table("t").put("k", 1)
         until(lambda: me._tail.failed)
+        with pytest.raises(planstep.HostStopped, match="damaged"):
+            waiting.result(60)
         for read in (me.lag, lambda: rows(me.db), lambda: me.snapshot(at_least=1), me.lead):
             with pytest.raises(planstep.Corruption, match="damaged"):
                 read()

@@ -17,6 +17,7 @@ from replica_kit import Machines, rows
 
 import planstep
 from planstep.runtime.follower import Tail
+from planstep.store.replicated import BEAT_KEY
 
 machines = replica_kit.machines
 
@@ -99,6 +100,7 @@ def test_an_owner_that_is_busy_writes_no_beats(machines: Machines) -> None:
         for n in range(10):
             table.put(n, n)
         assert db.turn == before + 10
+        assert db._runtime.nodes[0].host.store.get(BEAT_KEY) == (1_000_000, 0)
     with beating(machines, beat=0.01) as db:
         until(lambda: db.turn > before + 20)
         assert rows(db).keys() == set(range(10))
