@@ -8,7 +8,7 @@
 The folder is a cache of the shared log. It may be empty, old, or just restored: whatever it lacks is taken from
 the log. A folder that has what the log has not is Diverged, and nothing is changed.
 
-Left out: hosts beyond the first, stores in memory, stores that have turns already, snapshots, followers.
+Left out: hosts beyond the first, stores in memory. snapshotting.py has snapshots, follower.py followers.
 
 Next: ../shared/owner.py.
 """
