@@ -3,7 +3,10 @@
 Whatever a run holds, or whether there is one, a reader gets the turns of the slots.
 """
 
+import gc
+import os
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +14,9 @@ import pytest
 from kit import background
 from shared_kit import (
     Backing,
+    InFolder,
     InMemory,
+    QuickFiles,
     at,
     begin_behind,
     filled,
@@ -24,6 +29,7 @@ from shared_kit import (
 
 from planstep.errors import Corruption, IoError, LogUnreachable, NoSpace, Trimmed
 from planstep.shared.entry import Entry, Owner
+from planstep.shared.files_log import open_files_log
 from planstep.shared.objects_log import ObjectsLog
 from planstep.shared.runs import RunWriter, encode_run, read_run, run_name
 from planstep.shared.shared_log import Position
@@ -426,3 +432,38 @@ def test_trimming_many_turns_ends_with_the_first_error(backing: Backing) -> None
     assert objects.names("log/") == [slot(turn) for turn in range(1, 41)]
     backing.open().trim(40)
     assert objects.names("log/") == [slot(1), slot(40)]
+
+
+def test_40_what_a_log_holds_stays_flat(folder: InFolder) -> None:
+    """Descriptors, threads and memory, while one machine appends, one follows, and others begin."""
+    owner, follower = folder.open(), folder.open()
+    follower.open(Position())
+    (entry,) = history(1)
+
+    def work(turns: int) -> tuple[int, int, int]:
+        nonlocal entry
+        for n in range(turns):
+            owner.append(entry)
+            entry = turn_behind(entry, entry.owner, b"%d" % n)
+            if n % 7 == 0:
+                while follower.read(ALL, 0):
+                    pass
+            if n % 100 == 0:
+                late, _ = open_files_log(folder.path.as_uri(), None, 0.0, QuickFiles())
+                late.open(Position())
+                late.read(ALL, 0)
+                late.close()
+        owner._runs.close()
+        gc.collect()
+        ours = tracemalloc.Filter(True, "*/planstep/*")
+        held = tracemalloc.take_snapshot().filter_traces([ours]).traces
+        descriptors = len(os.listdir("/proc/self/fd"))
+        return descriptors, threading.active_count(), sum(trace.size for trace in held)
+
+    tracemalloc.start()
+    try:
+        before, after = work(300), work(900)
+    finally:
+        tracemalloc.stop()
+    assert after[:2] == before[:2]
+    assert after[2] - before[2] < 20_000
