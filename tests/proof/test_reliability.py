@@ -12,6 +12,7 @@ from planstep.bench.proof.rows import model, reboots
 from planstep.bench.proof.rows.killpoints import _TRACED
 from planstep.bench.proof.rows.mutants import MUTANTS
 from planstep.bench.proof.rows.registry import BY_NAME, ROWS
+from planstep.bench.proof.worlds.replicated.planted import PLANTED as PLANTED_IN_WORLDS
 from planstep.bench.proof.worlds.scripted.kafka_runner import KAFKA_SCENARIOS
 from planstep.bench.proof.worlds.scripted.pulsar_runner import PULSAR_SCENARIOS
 from planstep.bench.proof.worlds.scripted.scenarios import SCENARIOS
@@ -31,6 +32,7 @@ WORDS = {
     9: "nine",
     10: "ten",
     12: "twelve",
+    15: "fifteen",
     16: "sixteen",
     20: "Twenty",
 }
@@ -64,6 +66,7 @@ def test_commands_that_it_names_are_rows() -> None:
         ("model", f"{WORDS[len(model.FALSE) + len(model.FALSE_THERE)]} false invariants"),
         ("shared-model", f"{len(SCENES)} small scenes breadth first, {len(STORIES)} stories"),
         ("shared-model", f"{WORDS[len(PLANTED)]} rules"),
+        ("shared", f"{WORDS[len(PLANTED_IN_WORLDS)].capitalize()} planted bugs"),
         ("killpoints", f"{len(PLAYS)} plays"),
         ("killpoints", f"in {WORDS[len(_TRACED)]} of them"),
         ("bitflip", f"{len(KINDS)} small stores"),

@@ -156,6 +156,7 @@ ROWS = (
         "machines that share a log, over a simulated store",
         "4,000 walks, 250,000 states",
     ),
+    Row("shared", "seeds of simulated machines that share a log, real stores", "10,000 seeds"),
     Row("liveness", "a host is dead for ever: what does not need it ends", "1,000 seeds"),
     Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
     Row("shared-kill9", "owners of one shared log, killed and frozen", "1,000 strikes"),

@@ -11,7 +11,7 @@ Next: world.py.
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -101,6 +101,10 @@ class Hosts(ABC):
     def after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
         self._order += 1
         heappush(self._queue, (self.now + delay_ms, self._order, call, args))
+
+    def scheduled(self) -> Iterator[Callable[..., None]]:
+        """Yields what is to be called, in no order."""
+        return (call for _, _, call, _ in self._queue)
 
     def step(self) -> None:
         """Executes one event."""

@@ -388,7 +388,7 @@ class World(Hosts):
     def under_way(self) -> str:
         """Names something still under way; returns "" if there is nothing."""
         waited_for = self._arrive, self._release, self._come_back, self._free_space
-        if any(call in waited_for for _, _, call, _ in self._queue):
+        if any(call in waited_for for call in self.scheduled()):
             return "a message"
         if any(type(item) is not Tick for inbox in self.inboxes for item in inbox):
             return "a message"

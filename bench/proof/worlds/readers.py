@@ -43,7 +43,7 @@ class SnapshotRead:
 
 
 @dataclass(eq=False)
-class _Reading:
+class Reading:
     """A reader at work. It reads a key every `apart_ms`, within one `life` of host 0, and then calls `then`."""
 
     record: SnapshotRead
@@ -86,7 +86,7 @@ class Readers:
         self.world = world
         self.views = SimulatedViews([Seat(world, n) for n in range(world.hosts)], lambda: None)
         self.reads: list[SnapshotRead] = []
-        self.waiting: dict[_Reading, Key] = {}
+        self.waiting: dict[Reading, Key] = {}
         """Readers under way, with the key that each waits for."""
 
     def read(self, workload: str, keys: tuple[Key, ...], apart_ms: float, then: Any = None) -> None:
@@ -95,9 +95,13 @@ class Readers:
             return
         snapshot = self.views.snapshot()
         record = SnapshotRead(workload, snapshot.step, self.world.now, keys)
-        self._go_on(_Reading(record, snapshot, self.world.lives[0], apart_ms, then))
+        self.begin(Reading(record, snapshot, self.world.lives[0], apart_ms, then))
 
-    def _go_on(self, reading: _Reading) -> None:
+    def begin(self, reading: Reading) -> None:
+        """Lets a reader go on to its first key."""
+        self.go_on(reading)
+
+    def go_on(self, reading: Reading) -> None:
         world, record, snapshot = self.world, reading.record, reading.snapshot
         self.waiting.pop(reading, None)
         if world.lives[0] != reading.life:
@@ -114,7 +118,7 @@ class Readers:
             return
         if key is not None:
             self.waiting[reading] = key
-            world.after(more_ms, self._go_on, reading)
+            world.after(more_ms, self.go_on, reading)
             return
         record.completed = world.now
         snapshot.close()
