@@ -46,7 +46,7 @@ from .snapshotting import Snapshotter, begin_from_snapshot
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
 FOLLOWER_TIMEOUT = 1.0
-"""Seconds for which a call of a follower to the shared log waits, at most."""
+"""Seconds for which a follower's thread waits in a call to the shared log, at most."""
 HOOKS: dict[str, type[ModeHooks]] = {
     "deterministic": ModeHooks,
     "kafka": KafkaHooks,
@@ -125,11 +125,8 @@ def _open_replicated(
     meta = load_meta(folder, Files())
     if meta is None:
         _check_may_be_made(path, True)
-    asked = settings
-    if options.follow:  # its thread tries again, so that it can be ended
-        asked = replace(settings, log_timeout=min(settings.log_timeout, FOLLOWER_TIMEOUT))
     create = options.create and not options.follow
-    shared = connect(asked, folder, meta, options.mode, options.takeover, create)
+    shared = connect(settings, folder, meta, options.mode, options.takeover, create)
     if options.follow:
         shared.told = options.told or (lambda _: None)
     try:
@@ -142,6 +139,9 @@ def _open_replicated(
         store: Any = node.host.store
         if options.follow:
             assert shared.followed is not None
+            shared.log.wait_less(
+                FOLLOWER_TIMEOUT
+            )  # its thread tries again, so that it can be ended
             runtime.tail = Tail(runtime, shared.followed)
             runtime.fresh = runtime.tail.check
             runtime.shared_stats = runtime.tail.stats

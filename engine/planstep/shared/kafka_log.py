@@ -181,6 +181,9 @@ class KafkaLog:
         """The number of records that were read and are part of no turn."""
         return self._fold.void
 
+    def wait_less(self, timeout: float) -> None:
+        self._timeout = min(timeout, self._timeout)
+
     def open(self, at: Position) -> None:
         self._turn = at.turn
         self._fold = Fold(self._store_id, at)

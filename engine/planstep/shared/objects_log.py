@@ -126,6 +126,9 @@ class ObjectsLog:
     def polls(self) -> bool:
         return True
 
+    def wait_less(self, timeout: float) -> None:
+        self._patient.timeout = min(timeout, self._patient.timeout)
+
     def open(self, at: Position) -> None:
         self._last, self._known = at, None
         self._runs.reset()

@@ -34,7 +34,7 @@ class PatientObjects:
         """`timeout`, in seconds: how long a call is repeated that fails; `pause`: the first wait, which doubles."""
         self.objects = objects
         self.where = where
-        self._timeout = timeout
+        self.timeout = timeout
         self._pause = pause
         self.doubted = False
         self._sent: set[str] = set()
@@ -87,7 +87,7 @@ class PatientObjects:
         return found
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        return patiently(attempt, self.where, self._timeout, self._pause)
+        return patiently(attempt, self.where, self.timeout, self._pause)
 
 
 def patiently(attempt: Callable[[], _T], where: str, timeout: float, pause: float = PAUSE) -> _T:

@@ -91,6 +91,9 @@ class SharedLog(Protocol):
     def polls(self) -> bool:
         """Tells whether `read` waits by asking again and again: a follower had better rest between two reads."""
 
+    def wait_less(self, timeout: float) -> None:
+        """Repeats later calls that fail for `timeout` seconds at most."""
+
     def open(self, at: Position) -> None:
         """Tells where reading goes on: behind turn `at.turn`."""
 
