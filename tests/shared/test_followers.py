@@ -3,27 +3,23 @@
 The numbers are those of the scenarios that replication is accepted by.
 """
 
-import gc
-import os
 import random
-import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import replica_kit
+from follower_kit import begun, follow, shown
+from kafka_kit import MemoryPartition
 from kit import Child, background, in_threads, python, until
-from replica_kit import Line, Machines, rows
+from replica_kit import Machines, rows
 
 import planstep
 from planstep.host.tablet_space import HostSpace
 from planstep.runtime.follower import is_versioned
-from planstep.shared.files_log import FileObjects
-from planstep.store import disk_store
-from planstep.store.files import Files, io_error
+from planstep.shared.kafka_log import KafkaLog, open_partition
 
 machines = replica_kit.machines
 line = replica_kit.line
@@ -39,15 +35,6 @@ for line in sys.stdin:
     print(place.step, place.n, db.turn, flush=True)
 """
 
-FOLLOWER = """
-import sys, threading
-import planstep
-
-planstep.follow(sys.argv[1], sys.argv[2])
-print(flush=True)
-threading.Event().wait()
-"""
-
 LOOKS = """
 import sys
 import planstep
@@ -55,21 +42,6 @@ import planstep
 with planstep.open(sys.argv[1], read_only=True) as db:
     print(db.table("t").get("k"))
 """
-
-
-def begun(machines: Machines, name: str = "a", **settings: Any) -> planstep.Engine:
-    db = machines.open(name, **settings)
-    db.create_table("t").put("k", 0)
-    return db
-
-
-def follow(machines: Machines, name: str = "f", **settings: Any) -> planstep.Follower:
-    return planstep.follow(machines.folder(name), machines.url, **settings)
-
-
-def shown(me: planstep.Follower, at_least: Any) -> dict[Any, Any]:
-    with me.snapshot(at_least=at_least) as view:
-        return dict(view.scan("t"))
 
 
 # what it shows ----------------------------------------------------------------------------------
@@ -285,276 +257,28 @@ def test_turns_are_numbers_of_replicated_stores(tmp_path: Path) -> None:
         db.turn  # noqa: B018
 
 
-# bad days ---------------------------------------------------------------------------------------
-
-
-def test_a_log_that_cannot_be_reached_is_asked_again(machines: Machines, line: Line) -> None:
-    with begun(machines) as db, follow(machines) as me:
-        line.failing = float("inf")
-        until(lambda: me.lag().seconds > 1.5)
-        assert rows(me.db) == {"k": 0}, "it goes on showing what it has"
-        line.failing = 0
-        db.table("t").put("k", 1)
-        assert shown(me, db.turn) == {"k": 1}
-
-
-def test_30_a_full_disk_of_the_follower(
+def test_a_log_that_can_wait_is_followed_without_rests(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(Files):
-        full = False
+    partition = MemoryPartition()
 
-        def allocate(self, path: Path, size: int) -> None:
-            if Full.full and machines.folder("f") in path.parents:
-                raise io_error(OSError(28, "No space left on device"), path)
-            super().allocate(path, size)
+    def opened(url: str, root: Any, timeout: float = 60) -> Any:
+        found = open_partition(partition, root)
+        return KafkaLog(partition, found, timeout), found
 
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Full)
-    monkeypatch.setattr(disk_store, "SEGMENT_BYTES", 256 << 10)
-    with begun(machines) as db, follow(machines) as me:
-        Full.full = True
-        big = "x" * (1 << 20)
-        for n in range(40):
-            db.table("t").put("big", f"{n}{big}")
-        with pytest.raises(TimeoutError):
-            me.snapshot(at_least=db.turn, timeout=2)
-        assert rows(me.db)["k"] == 0
-        Full.full = False
-        assert shown(me, db.turn) == rows(db)
-    with machines.open("f") as led:
-        assert rows(led)["big"] == f"39{big}"
-
-
-def test_damage_in_the_log_ends_it(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    db = begun(machines)
-    db.create_topic("c")
-    with follow(machines) as me, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(me.db.topic("c").read, 0, timeout=600)
-        really = FileObjects.get
-        struck = threading.Event()
-
-        def get(objects: FileObjects, name: str) -> bytes | None:
-            data = really(objects, name)
-            if data is None or not struck.is_set() or not name.startswith("log/"):
-                return data
-            return data[:-9] + b"\x00" + data[-8:]
-
-        monkeypatch.setattr(FileObjects, "get", get)
-        view = me.snapshot()
-        assert view.get("t", "k") == 0
-        struck.set()
-        db.table("t").put("k", 1)
-        until(lambda: me._tail.failed)
-        with pytest.raises(planstep.HostStopped, match="damaged"):
-            waiting.result(60)
-        for read in (me.lag, lambda: rows(me.db), lambda: me.snapshot(at_least=1), me.lead):
-            with pytest.raises(planstep.Corruption, match="damaged"):
-                read()
-        monkeypatch.undo()
-    db.close()
-    with follow(machines) as me:
-        assert rows(me.db) == {"k": 1}
-
-
-def test_24_a_follower_that_is_overtaken_by_a_trim_begins_from_a_snapshot(
-    machines: Machines,
-) -> None:
-    settings = machines.replicate(snapshot_bytes=1, keep=1)
-    db = planstep.open(machines.folder("a"), replicate=settings)
-    db.create_table("t").put("k", 0)
-    with follow(machines) as me:
-        until(lambda: rows(me.db) == {"k": 0})
-        log = me._tail._followed.log
-        cut, reads = threading.Event(), log.read
-
-        def read(*wanted: Any) -> Any:
-            if cut.is_set():
-                raise planstep.LogUnreachable("cut off")
-            return reads(*wanted)
-
-        vars(log)["read"] = read
-        cut.set()
-        until(lambda: me.lag().seconds > 1)
-        for number in range(100):
-            db.table("t").put("k", number)
-        held, turn = rows(db), db.turn
-        db.close()  # with a snapshot
-        cut.clear()
-        until(lambda: me._tail.failed)
-        with pytest.raises(planstep.Trimmed):
-            rows(me.db)
-    with follow(machines) as me:
-        assert rows(me.db) == held and me.db.turn > turn
-        with me.lead() as led:
-            led.table("t").put("k", "goes on")
-
-
-def test_a_log_of_another_store_is_refused(machines: Machines, tmp_path: Path) -> None:
-    begun(machines).close()
-    follow(machines).close()
-    other = (tmp_path / "other").as_uri()
-    planstep.open(tmp_path / "o", replicate=other).close()
-    with pytest.raises(planstep.Diverged):
-        planstep.follow(machines.folder("f"), other)
-    follow(machines).close()
-
-
-def test_it_stops_at_any_moment(machines: Machines, line: Line) -> None:
-    with begun(machines) as db:
-        stop = threading.Event()
-
-        def write() -> None:
-            while not stop.is_set():
-                db.table("t").add("k", 1)
-
-        with background(write):
-            for number in range(20):
-                with follow(machines) as me:
-                    time.sleep(random.Random(number).random() / 10)
-                    line.failing = float("inf") if number % 5 == 0 else 0
-                line.failing = 0
-            stop.set()
-        with follow(machines) as me:
-            assert shown(me, db.turn) == rows(db)
-
-
-def test_a_killed_follower_goes_on(machines: Machines) -> None:
-    with begun(machines) as db:
-        for number in range(1, 6):
-            with Child(FOLLOWER, machines.folder("f"), machines.url) as child:
-                child.line()
-                for _ in range(20):
-                    db.table("t").add("k", 1)
-                child.process.send_signal(signal.SIGKILL)
-            with follow(machines) as me:
-                assert shown(me, db.turn) == {"k": 20 * number}
-
-
-# taking over ------------------------------------------------------------------------------------
-
-
-def test_25_a_follower_s_reader_never_goes_back_over_takeovers(machines: Machines) -> None:
-    steps: list[int] = []
-    values: list[int] = []
-    with begun(machines) as first, follow(machines, "reader") as me:
-        stop = threading.Event()
-
-        def look() -> None:
-            while not stop.is_set():
-                with me.snapshot() as view:
-                    steps.append(view.step)
-                    values.append(view.get("t", "k"))
-
-        owner = first
-        with background(look):
-            for number in range(1, 9):
-                for _ in range(10):
-                    owner.table("t").add("k", 1)
-                with follow(machines, f"m{number}") as standby:
-                    led = standby.lead()
-                if number > 1:
-                    owner.close()
-                owner = led
-            owner.table("t").add("k", 1)
-            me.snapshot(at_least=owner.turn).close()
-            stop.set()
-        assert steps == sorted(steps) and values == sorted(values)
-        assert shown(me, owner.turn) == {"k": 81}
-        owner.close()
-
-
-def test_32_by_command_after_a_close(machines: Machines) -> None:
-    db = begun(machines)
-    with follow(machines) as me:
-        db.close()
-        with me.lead() as led:
-            assert rows(led) == {"k": 0}
-            led.table("t").put("k", 1)
-        with pytest.raises(planstep.EngineClosed):
-            me.lag()
-    with machines.open("a") as db:
-        assert rows(db) == {"k": 1}
-
-
-def test_33_mode_kafka_over_a_takeover_by_a_follower(machines: Machines) -> None:
-    old = machines.open("a", mode="kafka")
-    old.create_topic("out", format="utf8")
-    with old.transaction(worker="w") as tx:
-        tx.write("out", "first")
-    tx = old.transaction(worker="w")
-    tx.write("out", "never")
-    tx.flush()
-    (before,) = old.transactional_ids()
-    with follow(machines) as me, me.lead() as db:
-        with db.transaction(worker="w") as new:
-            new.write("out", "second")
-        until(lambda: not db.transactional_ids(only_open=True))
-        (after,) = db.transactional_ids()
-        assert (after.producer, after.epoch > before.epoch) == (before.producer, True)
-        until(lambda: list(db.topic("out").read(0).values) == ["first", "second"])
-        with pytest.raises(planstep.PlanstepError):
-            tx.commit()
-    old.close()
-
-
-def test_a_fenced_owner_follows_in_its_own_folder(machines: Machines) -> None:
-    old = begun(machines)
-    with follow(machines) as me, me.lead() as db:
-        with pytest.raises(planstep.Fenced):
-            old.table("t").put("k", 1)
-        old.close()
-        with follow(machines, "a") as again:
-            db.table("t").put("k", 2)
-            assert shown(again, db.turn) == {"k": 2}
-            with again.lead() as third:
-                third.table("t").put("k", 3)
-            with pytest.raises(planstep.Fenced):
-                rows(db)
-
-
-def test_a_folder_that_is_open_twice_is_not_led(machines: Machines) -> None:
-    begun(machines).close()
-    with follow(machines) as me:
-        with planstep.open(machines.folder("f"), read_only=True) as again:
-            with pytest.raises(planstep.StoreInUse):
-                me.lead()
-            assert rows(again) == {"k": 0}
-        me.lead().close()
-
-
-def test_a_lead_that_fails_lets_the_folder_go(machines: Machines, line: Line) -> None:
-    with begun(machines) as db:
-        me = follow(machines)
-        with pytest.raises(planstep.WrongMode):
-            me.lead(mode="kafka")
-        db.table("t").put("k", 1)
-        with follow(machines) as me:
-            assert shown(me, db.turn) == {"k": 1}
-            with pytest.raises(ValueError, match="hosts"):
-                me.lead(hosts=0)
-        follow(machines).close()
-
-
-def test_40_nothing_grows_over_10_000_turns(machines: Machines) -> None:
-    def open_files() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    with begun(machines) as db, follow(machines) as me, ThreadPoolExecutor(4) as pool:
-
-        def some(turns: int) -> None:
-            goal = db.turn + turns
-            while db.turn < goal:
-                list(pool.map(lambda n: db.table("t").put(n % 50, "x" * 200), range(200)))
-                me.snapshot(at_least=db.turn).close()
-            gc.collect()
-
-        some(2_000)
-        files, size = open_files(), resident()
-        some(8_000)
-        assert db.turn > 10_000
-        assert open_files() <= files + 2
-        assert resident() - size < 64 << 20
-        assert me.db.stats()["memory"]["history_bytes"] == 0
+    monkeypatch.setattr("planstep.runtime.replication.open_shared_log", opened)
+    monkeypatch.setattr("planstep.runtime.snapshotting.open_shared_log", opened)
+    replicate = planstep.Replicate("kafka://nowhere:9092/shop")
+    with planstep.open(machines.folder("a"), replicate=replicate) as db:
+        db.create_table("t").put("k", 0)
+        with planstep.follow(machines.folder("f"), replicate) as me:
+            assert not me._tail._followed.log.polls
+            for number in range(100):
+                place = db.table("t").put("k", number)
+                assert shown(me, place) == {"k": number} == rows(db)
+            with me.lead() as led:
+                led.table("t").put("k", "led")
+                with pytest.raises(planstep.Fenced):
+                    rows(db)
+                with pytest.raises(planstep.Fenced):
+                    db.table("t").put("k", "old")
