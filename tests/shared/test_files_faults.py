@@ -19,10 +19,11 @@ from shared_kit import (
     turn_behind,
 )
 
-from planstep.errors import Corruption, IoError, LogUnreachable, NoSpace
+from planstep.errors import Corruption, IoError, LogUnreachable, NoSpace, TransactionTooLarge
 from planstep.shared.files_log import open_files_log
 from planstep.shared.objects_log import ObjectsLog
 from planstep.shared.shared_log import Position
+from planstep.store.files import io_error
 
 ALL = 1 << 20
 
@@ -129,22 +130,82 @@ def test_a_full_disk_refuses_a_turn_at_once(folder: InFolder, code: int) -> None
     log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
 
 
-def test_a_disk_that_is_full_for_a_name_leaves_a_doubt(
+def test_a_turn_beyond_the_limit_of_a_file_is_refused_at_once(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = FailingFiles("write", 0, code=errno.EFBIG, short=lambda size: size // 2)
+    log = opened(folder, files)
+    with pytest.raises(TransactionTooLarge, match=r"shop: .*takes no file of \d+ bytes"):
+        log.append(history(2)[1])
+    assert files.failed == 1
+    assert names_of(folder) == {"store", slot(1)}
+    log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
+
+
+class FullForNames(QuickFiles):
+    """Files of a disk without room for a name; the first link is `made` all the same. Removals may fail, too."""
+
+    def __init__(self, made: bool = False, stays: bool = False) -> None:
+        self.made, self.stays = made, stays
+        self.full = True
+
+    def link(self, source: Path, target: Path) -> bool:
+        if self.made:
+            self.made = False
+            super().link(source, target)
+        if self.full:
+            raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), target)
+        return super().link(source, target)
+
+    def remove(self, path: Path) -> None:
+        if self.stays:
+            raise IoError("not removed")
+        super().remove(path)
+
+
+def test_a_disk_that_is_full_for_a_name_refuses_a_turn_at_once(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = FullForNames()
+    log = opened(folder, files)
+    with pytest.raises(NoSpace, match=r"shop: .*the disk is full"):
+        log.append(history(2)[1])
+    assert names_of(folder) == {"store", slot(1)}, "what is not there is never linked"
+    files.full = False
+    log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
+
+
+def test_a_full_disk_that_links_all_the_same_has_the_turn(folder: InFolder) -> None:
+    filled(folder, 1)
+    opened(folder, FullForNames(made=True)).append(history(2)[1])
+    assert read_all(folder.open()) == history(2)
+
+
+def test_a_file_that_stays_may_be_linked_yet(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = FullForNames(stays=True)
+    log = opened(folder, files, 0.0)
+    for _ in range(2):
+        with pytest.raises(LogUnreachable, match="not removed"):
+            log.append(history(2)[1])
+    files.stays = False
+    with pytest.raises(LogUnreachable, match="full"):
+        log.append(history(2)[1])  # the doubt stays
+    files.full = False
+    log.append(history(2)[1])
+    assert read_all(folder.open()) == history(2)
+
+
+def test_a_real_link_for_which_the_disk_is_full(
     folder: InFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(folder, 1)
-    log = opened(folder, QuickFiles(), 0.0)
+    log = opened(folder, QuickFiles())
 
     def full(*words: Any, **settings: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", full)
-        for _ in range(2):
-            with pytest.raises(LogUnreachable, match="No space left"):
-                log.append(history(2)[1])
-    log.append(history(2)[1])
-    assert read_all(folder.open()) == history(2)
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(NoSpace, match="the disk is full"):
+        log.append(history(2)[1])
 
 
 class LosesAnswers(QuickFiles):
