@@ -237,6 +237,7 @@ REFUSALS = {
     "301 PermanentRedirect": "in another region: set AWS_REGION",
     "400 AuthorizationHeaderMalformed": "in another region: set AWS_REGION",
     "503 SlowDown": "the server answered SlowDown",
+    "413 EntityTooLarge": "takes no object of this size (EntityTooLarge): raise its limit",
     "500": "the server answered 500",
     "refused": "the connection broke",
 }

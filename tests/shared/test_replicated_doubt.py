@@ -21,6 +21,7 @@ from planstep.errors import IoError
 from planstep.host.host import Host
 from planstep.shared.entry import Entry
 from planstep.shared.files_log import LinkedFiles
+from planstep.shared.shared_log import EntryTooLarge
 from planstep.store import disk_store
 from planstep.store.files import Files, io_error
 
@@ -330,17 +331,25 @@ def test_10_a_log_that_does_not_come_back(
 # full disks -------------------------------------------------------------------------------------
 
 
-def test_a_full_shared_disk_refuses_a_turn_and_no_more(machines: Machines, hooks: Hooks) -> None:
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [(planstep.NoSpace, planstep.NoSpace), (EntryTooLarge, planstep.TransactionTooLarge)],
+)
+def test_a_full_shared_disk_refuses_a_turn_and_no_more(
+    machines: Machines, hooks: Hooks, kind: type[Exception], seen: type[Exception]
+) -> None:
     with begun(machines) as db:
         before = len(machines.entries())
 
         def full(_: Entry) -> None:
-            raise planstep.NoSpace("the shared disk is full")
+            raise kind("the shared disk is full")
 
         hooks.before = full
         for _ in range(2):
-            with pytest.raises(planstep.NoSpace, match="shared disk"):
-                adding(db).commit()
+            tx = adding(db)
+            with pytest.raises(seen, match="shared disk"):
+                tx.commit()
+            assert tx.outcome().state == "aborted"
         hooks.before = nothing
         adding(db).commit()
         assert rows(db) == {"k": 1}

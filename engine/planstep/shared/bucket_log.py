@@ -71,6 +71,9 @@ _CLOUDS = {
 SCHEMES = tuple(_CLOUDS)
 _REFUSED = "the server refuses the credentials ({code}): set {credentials} anew"
 _FORBIDDEN = "the server forbids it ({code}): allow Get, Put, List and Delete on the prefix"
+_TOO_LARGE = (
+    "the server, or a proxy before it, takes no object of this size ({code}): raise its limit"
+)
 _SENTENCES = {
     "NoSuchBucket": "there is no such {bucket}: make it first, or mend the URL",
     "InvalidAccessKeyId": _REFUSED,
@@ -83,6 +86,9 @@ _SENTENCES = {
     "AuthorizationPermissionMismatch": _FORBIDDEN,
     "AuthorizationFailure": _FORBIDDEN,
     "403": _FORBIDDEN,
+    "413": _TOO_LARGE,
+    "EntityTooLarge": _TOO_LARGE,
+    "RequestBodyTooLarge": _TOO_LARGE,
     "RequestTimeTooSkewed": "this machine's clock differs from the server's by minutes: set it",
     "301": "the {bucket} is in another region: set AWS_REGION",
     "PermanentRedirect": "the {bucket} is in another region: set AWS_REGION",

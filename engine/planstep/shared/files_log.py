@@ -1,6 +1,7 @@
 """Keeps a shared log in a folder of another disk, or of a file system that machines share: `file:///disk/shop`.
 
     create   write new/<name>-<16 hex>, synced ─▶ link(2) it to <name>: whole, or not at all ─▶ sync the folder
+             no room for the name ─▶ remove new/… ─▶ <name> is not there: it never will be
     sync     the folder: the process that linked a file may have been killed before it synced it
 
 A name of a snapshot or a run may have further folders: they come with their first file, and go with the last one.
@@ -24,11 +25,19 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from ..errors import Corruption, FormatError, IoError, LogUnreachable, NotSupported
-from ..store.files import Files, TooManyOpen, check_parent, open_file, open_folder, typed_errors
+from ..errors import Corruption, FormatError, IoError, LogUnreachable, NoSpace, NotSupported
+from ..store.files import (
+    Files,
+    TooManyOpen,
+    check_parent,
+    io_error,
+    open_file,
+    open_folder,
+    typed_errors,
+)
 from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT
-from .shared_log import Root, SharedLog
+from .shared_log import EntryTooLarge, Root, SharedLog
 
 _FOLDERS = ("log", "floor", "new")
 _OF_SEEDS = ("snap", "pack")
@@ -114,30 +123,39 @@ class LinkedFiles(Files):
     """Files that appear whole."""
 
     def create(self, path: Path, data: bytes) -> None:
-        """Writes a new file, durably. NoSpace."""
+        """Writes a new file, durably. NoSpace, EntryTooLarge."""
         at, folder = self._at(path)
         with typed_errors(path):
             fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
             try:
                 self.write(fd, [data], 0, True)
+            except IoError as error:
+                cause = error.__cause__
+                if isinstance(cause, OSError) and cause.errno == errno.EFBIG:
+                    raise EntryTooLarge(
+                        f"the file system, or a limit of this process (ulimit -f), takes no file of {len(data)} "
+                        "bytes: make smaller transactions; nothing was written"
+                    ) from error
+                raise
             finally:
                 self.close(fd)
 
     def link(self, source: Path, target: Path) -> bool:
-        """Gives a file another name, if that is free; returns whether it was said to be. NotSupported."""
+        """Gives a file another name, if that is free; returns whether it was said to be. NotSupported.
+
+        NoSpace: it was said that there is no room for the name.
+        """
         (old, here), (new, there) = self._at(source), self._at(target)
         try:
             os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
         except FileExistsError:
             return False
-        except (
-            OSError
-        ) as error:  # IoError also where the disk is full: NoSpace would say that nothing happened
+        except OSError as error:
             if error.errno in _NO_LINKS:
                 raise NotSupported(
                     f"{target}: the file system has no hard links, which a shared log needs"
                 ) from error
-            raise IoError(f"{target}: {error.strerror or error}") from error
+            raise io_error(error, target) from error
         return True
 
 
@@ -163,7 +181,11 @@ class FileObjects:
         self._make_folders(name)
         try:
             self._files.create(new, data)
-            made = self._files.link(new, path)
+            try:
+                made = self._files.link(new, path)
+            except NoSpace as error:
+                self._check_unlinked(new, name, error)
+                raise
             if made:
                 self.sync(name)
                 self._check_there(name)
@@ -171,6 +193,17 @@ class FileObjects:
             with suppress(IoError):
                 self._files.remove(new)
         return made
+
+    def _check_unlinked(self, new: Path, name: str, error: NoSpace) -> None:
+        """Makes sure that a link that was refused has no effect. IoError: it may have.
+
+        Over NFS it may have been made, or may arrive yet. A file that has lost all its names gets none any more.
+        """
+        path = self._path / name
+        self._files.remove(new)
+        if self._files.status_of(path) is not None:
+            raise IoError(f"{path} is there, though the disk was said to be full") from error
+        self._check_there(name)
 
     def get(self, name: str) -> bytes | None:
         path = self._path / name

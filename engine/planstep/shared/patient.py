@@ -59,7 +59,7 @@ class PatientObjects:
         self.doubted = False
         found = self._patiently(partial(self._try_put, name, data))
         if isinstance(found, NoSpace):
-            raise NoSpace(f"{self.where}: {reason(found)}") from found
+            raise type(found)(f"{self.where}: {reason(found)}") from found
         return found
 
     def _try_put(self, name: str, data: bytes) -> bytes | NoSpace:

@@ -11,8 +11,13 @@ Next: owner.py.
 
 from typing import NamedTuple, Protocol
 
+from ..errors import NoSpace, TransactionTooLarge
 from .counts import Counts
 from .entry import NO_CHAIN, Entry
+
+
+class EntryTooLarge(NoSpace, TransactionTooLarge):
+    """The log takes no entry of this size; nothing was done."""
 
 
 class Root(NamedTuple):
