@@ -24,6 +24,7 @@ from . import (
     inspect,
     logs,
     reshard,
+    seeds,
     shared_logs,
     stats,
     tables,
@@ -58,7 +59,8 @@ app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 app.command("follow", cls=Command)(followers.follow)
 app.command("check-log", cls=Command)(shared_logs.check)
-app.add_typer(shared_logs.replicate, name="replicate")
+shared_logs.replicate.command("start", cls=StoreCommand)(seeds.start)
+app.add_typer(shared_logs.replicate, name="replicate", cls=seeds.WithStart)
 
 
 def _version(value: bool) -> None:

@@ -9,6 +9,8 @@ import typer
 from ..api.columns.batch import counted
 from ..runtime.backup import Backup, backup_store
 from ..runtime.backup import restore as restore_store
+from ..runtime.seeding import restore_from
+from ..shared.settings import Replicate
 from .output import Json, Store, interruptible, print_result, progress
 from .values import readable
 
@@ -37,16 +39,25 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="A backup, or any store.", metavar="FROM")],
+    source: Annotated[
+        Path | None, typer.Argument(help="A backup, or any store.", metavar="[FROM]")
+    ] = None,
     store: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="The store's folder (default: $PLANSTEP_STORE).",
             metavar="STORE",
             envvar="PLANSTEP_STORE",
             show_envvar=False,
         ),
-    ],
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="Restore from a shared log, in place of FROM."),
+    ] = None,
+    turn: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --from: as of this turn.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the store that is there.")
     ] = False,
@@ -57,13 +68,34 @@ def restore(
     An existing store is replaced only with --force, and never while a process
     has it open, even read-only. FROM stays as it is.
 
-    JSON: path, step, hosts, records, rows, bytes (of records).
+    --from makes an ordinary store from the shared log of a replicated one, which goes
+    on meanwhile: from its newest snapshot and the turns behind that, up to turn N.
+    STORE must not be there yet.
+
+    JSON: path, step, hosts, records, rows, bytes (of records); with --from: path,
+    url, turn.
 
     Example: planstep restore shop-monday.planstep shop.planstep --force
     """
+    if url is not None:
+        _restore_from(url, turn, source if store is None else store, force, as_json)
+        return
+    if source is None or store is None or turn is not None:
+        raise typer.BadParameter("give FROM and STORE, or --from URL and STORE", param_hint="FROM")
     with interruptible(_NOTHING), progress("records", 1_000_000) as tell:
         done = restore_store(source, store, force, partial(tell, "restore"))
     _print("restored to", done, as_json)
+
+
+def _restore_from(
+    url: str, turn: int | None, store: Path | None, force: bool, as_json: bool
+) -> None:
+    if store is None or force:
+        raise typer.BadParameter("give the STORE to be made, without --force", param_hint="STORE")
+    with interruptible(_NOTHING):
+        last = restore_from(Replicate(url), store, turn)
+    done = {"path": str(store), "url": url, "turn": last}
+    print_result(done, as_json, f"restored to {store}: turn {last}, verified")
 
 
 def _print(what: str, done: Backup, as_json: bool) -> None:

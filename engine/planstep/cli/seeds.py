@@ -1,0 +1,64 @@
+"""`planstep replicate STORE URL` begins a shared log with a store that has turns, and ends that. Next: stats.py."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..runtime.seeding import seed, stop
+from ..shared.settings import Replicate
+from .output import Json, Store, Yes, confirm, interruptible, print_result
+
+_START = "start"
+
+
+class WithStart(TyperGroup):
+    """A group whose first argument may be a store: then it is the command `start`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = [_START, *args]
+        return super().parse_args(ctx, args)
+
+
+def start(
+    store: Store,
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The shared log, as s3://bucket/shop.")
+    ] = None,
+    end: Annotated[
+        bool, typer.Option("--stop", help="Make STORE an ordinary store again; without URL.")
+    ] = False,
+    reseed: Annotated[
+        bool, typer.Option("--reseed", help="Give URL the turns that it has lost, from STORE.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Replicate a store that has turns already: URL begins with a snapshot of it.
+
+    No process may have STORE open. From then on it opens with replicate=URL only. It
+    may be killed and repeated.
+
+    --stop ends that for this folder: STORE is an ordinary store, with the turns that
+    it has. URL stays as it is, and other machines may go on there: from then on
+    these are two stores, and neither has what the other one commits.
+
+    --reseed is for a log that was put back to an older state, so that it ends before
+    STORE does. It goes on behind STORE. Stop all other machines that have the store
+    open first: one that was taken over in a turn that is lost does not know it.
+
+    JSON: path, url (null with --stop), turn (the last one of STORE before that).
+
+    Example: planstep replicate shop.planstep s3://bucket/shop
+    """
+    if end == (url is not None) or (end and reseed):
+        raise typer.BadParameter("give URL, or --stop alone", param_hint="URL")
+    if end or reseed:
+        what = f"end the replication of {store}" if end else f"continue {url} behind {store}"
+        confirm(f"Shall this {what}? Other machines may have the store open.", yes)
+    with interruptible("it may be repeated"):
+        turn = stop(store) if url is None else seed(Path(store), Replicate(url), reseed)
+    text = f"{store} is not replicated any more" if end else f"{store} is replicated to {url}"
+    print_result({"path": str(store), "url": url, "turn": turn}, as_json, f"{text}: turn {turn}")
