@@ -30,7 +30,7 @@ class Machines:
         return self.home / name
 
     def open(self, name: str, **settings: Any) -> planstep.Engine:
-        return planstep.open(self.folder(name), replicate=self.url, **settings)
+        return planstep.open(self.folder(name), **{"replicate": self.url, **settings})
 
     def replicate(self, **settings: Any) -> planstep.Replicate:
         return planstep.Replicate(self.url, **settings)

@@ -178,9 +178,14 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
-    """Opens a store that must exist: a typo must not create one. FormatError suggests the nearest name."""
+    """Opens a store that must exist: a typo must not create one. Errors as `check_is_store`."""
+    check_is_store(store)
+    return planstep.open(store, create=False, read_only=read_only)
+
+
+def check_is_store(store: Path) -> None:
+    """FormatError, which suggests the nearest name, if there is no store."""
     if not is_store(store):
         close = nearest_store(store)
         hint = f"did you mean {close!r}?" if close else "`planstep topic create` makes one"
         raise FormatError(f"{os.fspath(store)} is not a store; {hint}")
-    return planstep.open(store, create=False, read_only=read_only)

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from ..runtime.seeding import seed, stop
 from ..shared.settings import Replicate
-from .output import Json, Store, Yes, confirm, interruptible, print_result
+from .output import Json, Store, Yes, check_is_store, confirm, interruptible, print_result
 
 _START = "start"
 
@@ -51,8 +51,11 @@ def start(
 
     JSON: path, url (null with --stop), turn (the last one of STORE before that).
 
-    Example: planstep replicate shop.planstep s3://bucket/shop
+    The word `start` may be left out.
+
+    Example: planstep replicate start shop.planstep s3://bucket/shop
     """
+    check_is_store(store)
     if end == (url is not None) or (end and reseed):
         raise typer.BadParameter("give URL, or --stop alone", param_hint="URL")
     if end or reseed:
