@@ -7,6 +7,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -57,12 +58,9 @@ def write(db: planstep.Engine, number: int, to: int = 1_000_000) -> None:
 
 def manifests(machines: Machines, turn_max: int | None = None) -> list[Manifest]:
     log, root = open_shared_log(machines.url, None)
-    snapshots = snapshots_of(often(machines), log, root)
-    assert snapshots is not None
-    try:
+    with closing(log), snapshots_of(often(machines), log, root) as snapshots:
+        assert snapshots is not None
         return list(snapshots.newest_first(turn_max))
-    finally:
-        log.close()
 
 
 def floor_of(machines: Machines) -> int:
@@ -82,12 +80,9 @@ def snapshot_now(db: planstep.Engine, machines: Machines, keep: int = 2) -> None
     store: Any = db._runtime.nodes[0].host.store
     settings = often(machines, keep=keep)
     log, root = open_shared_log(machines.url, None)
-    try:
-        snapshots = snapshots_of(settings, log, root)
+    with closing(log), snapshots_of(settings, log, root) as snapshots:
         assert snapshots is not None
         Snapshotter(store, settings).make_now(log, snapshots)
-    finally:
-        log.close()
 
 
 def check(machines: Machines, name: str) -> None:
@@ -226,7 +221,8 @@ for number in range(rounds):
     if number == rounds - 1:
         print("sent", flush=True)
         arm()
-    Snapshotter(store, settings).make_now(log, snapshots_of(settings, log, root))
+    with snapshots_of(settings, log, root) as snapshots:
+        Snapshotter(store, settings).make_now(log, snapshots)
 """
 
 
