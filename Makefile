@@ -5,6 +5,7 @@
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make peers     Apache Kafka and the clients of the products that `planstep compare --peers` compares with, without root
 # make test-peers  the tests of these products, which `make test` skips where they are not there
+# make servers   builds S3 servers by Go, and runs the tests of shared logs, and their race, on them
 # make check     every proof of RELIABILITY.md, whole: most of an hour
 # make notebooks runs the notebooks, and keeps them with their outputs: bench/notebooks/*.ipynb
 # make bench     the benchmarks, each beside a bare durable append
@@ -22,7 +23,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core test-peers peers docs lint quick prose check compare notebooks bench bench-instructions proto clean setup
+.PHONY: test test-core test-peers peers servers docs lint quick prose check compare notebooks bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -91,7 +92,14 @@ peers: setup
 	@$(BIN)/python -m planstep.bench.compare.peers
 
 test-peers: peers
-	PLANSTEP_PEERS=required $(BIN)/pytest -q tests/compare -m peer
+	PLANSTEP_PEERS=required $(BIN)/pytest -q tests/compare tests/shared -m peer
+
+SERVED := $(addprefix tests/shared/test_,contract.py bucket_log.py check_log.py) tests/proof/test_shared_servers.py
+# Tests that wait for the emulator's faults run on real servers too; what is not here is skipped in words.
+servers: setup
+	@$(BIN)/python -m planstep.bench.proof.s3_servers
+	PLANSTEP_SERVERS=run $(BIN)/pytest -q $(SERVED)
+	$(BIN)/planstep check shared-servers --allow-skips
 
 notebooks: setup
 	$(BIN)/python -m planstep.bench.notebooks bench/notebooks --execute --force

@@ -1,5 +1,6 @@
 """Gives these tests each kind of shared log."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 from kafka_kit import InPartition, InTopic, needs_kafka
-from s3_kit import InBucket, Wire, moto_server, use_server, wire_to
+from s3_kit import InBucket, moto_server, use_server
 from shared_kit import ROOT, Backing, InFolder, InMemory
 
+from planstep.bench.proof.s3_servers import BY_NAME, running
+from planstep.bench.proof.s3_wire import Wire, wire_to
 from planstep.shared.runs import RunWriter
 
 
@@ -87,14 +90,33 @@ def folder(tmp_path: Path) -> Iterator[InFolder]:
     folder.close()
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The address of an S3 server."""
-    for package in ("obstore", "moto", "flask_cors"):
+def _servers() -> list[Any]:
+    """Returns the parameters of S3 servers: an emulator, and real ones where `make servers` runs the tests."""
+    real = BY_NAME.values() if os.environ.get("PLANSTEP_SERVERS") == "run" else ()
+    lacking = {server.name: server.unavailable() for server in real}
+    skips = {
+        name: pytest.mark.skipif(bool(why), reason=why or "it is here")
+        for name, why in lacking.items()
+    }
+    return ["moto", *(pytest.param(name, marks=skip) for name, skip in skips.items())]
+
+
+@pytest.fixture(scope="session", params=_servers())
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of an S3 server: an emulator, or a real one."""
+    moto = ("moto", "flask_cors") if request.param == "moto" else ()
+    for package in ("obstore", *moto):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    with moto_server() as address:
-        yield address
+    if moto:
+        with moto_server() as address:
+            yield address
+    else:
+        server = BY_NAME[request.param]
+        with running(server, tmp_path_factory.mktemp(server.name)) as address:
+            yield address
 
 
 @pytest.fixture

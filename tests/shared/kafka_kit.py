@@ -18,6 +18,7 @@ from shared_kit import ROOT, BadDay
 
 from planstep.errors import IoError
 from planstep.shared.kafka_log import KafkaLog, Partition, Record, open_partition
+from planstep.shared.kafka_topic import address_of, open_kafka_log
 
 _NUMBERS = itertools.count(1)
 
@@ -133,8 +134,6 @@ class InTopic:
         self._opened: list[Any] = []
 
     def open(self, timeout: float = 30.0) -> Any:
-        from planstep.shared.kafka_topic import open_kafka_log
-
         self._opened.append(open_kafka_log(self.url, ROOT, timeout)[0])
         return self._opened[-1]
 
@@ -167,6 +166,10 @@ class Broker:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
 
     def _words(self, *words: str) -> list[str]:
         from planstep.bench.compare.systems.apache_kafka_jars import class_path, java
@@ -243,10 +246,32 @@ class Cluster:
 
         def found() -> Broker | None:
             number = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
-            running = {broker.number: broker for broker in self.brokers if broker._process}
+            running = {broker.number: broker for broker in self.brokers if broker.runs}
             return running.get(number)
 
-        return patiently(found)
+        broker: Broker = patiently(found)
+        return broker
+
+    def follower(self, topic: str) -> Broker:
+        """Returns a broker that has a replica of a topic's partition, and does not lead it."""
+        leader = self.leader(topic)
+        return next(broker for broker in self.brokers if broker.runs and broker is not leader)
+
+    def wait_in_sync(self, topic: str, count: int = 3) -> None:
+        """Waits until so many replicas of a topic's partition are in sync."""
+        admin = admin_of(self.address)
+        patiently(
+            lambda: (
+                len(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs) == count
+            )
+        )
+
+    def mend(self) -> None:
+        """Starts the brokers that do not run, and waits for them."""
+        for broker in self.brokers:
+            if not broker.runs:
+                broker.start()
+        until_ready(self.address, 3)
 
     def close(self) -> None:
         for broker in self.brokers:
@@ -273,6 +298,18 @@ def admin_of(brokers: str) -> Any:
     from planstep.bench.compare.systems.apache_kafka_client import QUIET
 
     return AdminClient({**QUIET, "bootstrap.servers": brokers})
+
+
+def alter(url: str, name: str, value: str) -> None:
+    """Alters a setting of a log's topic."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    address = address_of(url)
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", address.topic, incremental_configs=[entry])
+    admin = admin_of(address.brokers)  # it lives until the answer is there
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result()
 
 
 def until_ready(brokers: str, count: int) -> None:

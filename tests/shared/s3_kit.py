@@ -1,17 +1,13 @@
-"""Shares an S3 server between tests: moto's, in a process of its own, and a wire before it that goes wrong."""
+"""Shares an S3 server between tests: moto's, in a process of its own, or a real one; and logs in its buckets."""
 
-import http.client
 import itertools
-import threading
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from kit import Child
 
+from planstep.bench.proof.s3_servers import environment, request
 from planstep.shared.bucket_log import BucketObjects, open_bucket_log
 from planstep.shared.objects_log import Objects, ObjectsLog
 from planstep.shared.shared_log import Root
@@ -38,17 +34,8 @@ def moto_server() -> Iterator[str]:
 
 def use_server(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """Leads obstore to a server, as users do it."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key-id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-
-
-def request(method: str, address: str, data: bytes | None = None) -> bytes:
-    asked = urllib.request.Request(address, data, method=method)
-    with urllib.request.urlopen(asked, timeout=60) as answer:
-        return bytes(answer.read())
+    for name, value in environment(address).items():
+        monkeypatch.setenv(name, value)
 
 
 def new_bucket(server: str) -> str:
@@ -79,122 +66,3 @@ class InBucket:
 
     def remove(self, name: str) -> None:
         self._objects.remove(name)
-
-
-# the wire --------------------------------------------------------------------------------------
-
-
-class Wire(ThreadingHTTPServer):
-    """A proxy before a server: `faults` says of each request what goes wrong with it.
-
-    ""        nothing
-    lost      it is served, and the line is cut before its answer
-    refused   the line is cut at once
-    late      the line is cut, and it is served once `deliver` is called
-    twice     it is served twice, and the second answer counts
-    hang      no answer comes
-    plain     it is served without its condition (If-None-Match)
-    503, or 403 AccessDenied: this is the answer, and the server never hears of it
-
-    It serves one request at a time, so that the server behind it need not be atomic.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, server: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
-        self.address = f"http://127.0.0.1:{self.server_address[1]}"
-        self.behind = server.removeprefix("http://")
-        self.faults: Callable[[str, str], str] = lambda method, path: ""
-        self.seen: list[str] = []
-        self.on_their_way: list[Callable[[], object]] = []
-        self.ended = threading.Event()
-        self.lock = threading.Lock()
-
-    def faults_of_puts(self, *kinds: str) -> None:
-        """Gives one of these to each of the next requests that put an object."""
-        left = list(kinds)
-        self.faults = lambda method, path: left.pop(0) if left and method == "PUT" else ""
-
-    def deliver(self) -> None:
-        """Serves what is late, and lets nothing go wrong any more."""
-        self.faults = lambda method, path: ""
-        while self.on_their_way:
-            self.on_their_way.pop(0)()
-
-    def handle_error(self, *whose: Any) -> None:
-        """Leaves out clients that went away; the test sees any other error by what it does not get."""
-
-
-@contextmanager
-def wire_to(server: str) -> Iterator[Wire]:
-    with Wire(server) as wire:
-        thread = threading.Thread(target=wire.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield wire
-        finally:
-            wire.ended.set()
-            wire.shutdown()
-            thread.join()
-
-
-class _Request(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: Wire
-
-    def _serve(self) -> None:
-        wire = self.server
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = wire.faults(self.command, self.path)
-        wire.seen.append(f"{self.command} {fault}".rstrip())
-        if fault[:1].isdigit():
-            status, _, code = fault.partition(" ")
-            text = f"<Error><Code>{code}</Code><Message>a-secret</Message></Error>" if code else ""
-            self._answer(int(status), {"ETag": '"none"'}, text.encode())
-        elif fault in ("refused", "late", "hang"):
-            self.close_connection = True
-            if fault == "late":
-                wire.on_their_way.append(lambda: self._ask(body))
-            if fault == "hang":
-                wire.ended.wait(60)
-        else:
-            if fault == "plain":
-                del self.headers["If-None-Match"]
-            if fault == "twice":
-                self._ask(body)
-            answer = self._ask(body)
-            if fault == "lost":
-                self.close_connection = True
-            else:
-                self._answer(*answer)
-
-    do_GET = do_PUT = do_DELETE = do_POST = _serve
-
-    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Sends the request on, and returns the server's answer."""
-        with self.server.lock:
-            line = http.client.HTTPConnection(self.server.behind, timeout=60)
-            try:
-                line.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
-                    if name.lower() != "connection":
-                        line.putheader(name, value)
-                line.endheaders(body)
-                answer = line.getresponse()
-                return answer.status, dict(answer.getheaders()), answer.read()
-            finally:
-                line.close()
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        left_out = ("connection", "transfer-encoding", "content-length")
-        lines = [f"HTTP/1.1 {status} {http.client.responses.get(status, '')}"]
-        lines += [
-            f"{name}: {value}" for name, value in headers.items() if name.lower() not in left_out
-        ]
-        lines += [f"Content-Length: {len(body)}", "", ""]
-        self.wfile.write("\r\n".join(lines).encode() + body)
-
-    def log_message(self, *words: Any) -> None:
-        pass

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from kit import python
-from s3_kit import InBucket, Wire, new_bucket, request, use_server
+from s3_kit import InBucket, new_bucket, use_server
 from shared_kit import ROOT, at, begin_behind, history, nonce, read_all, slot, turn_behind
 
 import planstep
+from planstep.bench.proof.s3_servers import request
+from planstep.bench.proof.s3_wire import Wire
 from planstep.errors import (
     Fenced,
     FormatError,

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from s3_kit import Wire, new_bucket, request
+from s3_kit import new_bucket
 from shared_kit import InFolder, filled, read_all
 
+from planstep.bench.proof.s3_servers import request
+from planstep.bench.proof.s3_wire import Wire
 from planstep.errors import IoError, NotSupported, PlanstepError
 from planstep.shared import check_log as module
 from planstep.shared.check_log import Report, check_log

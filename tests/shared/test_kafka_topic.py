@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import replica_kit
-from kafka_kit import InTopic, admin_of, needs_kafka, patiently
+from kafka_kit import InTopic, admin_of, alter, needs_kafka, patiently
 from replica_kit import Machines, rows
 from shared_kit import ROOT, at, data_of, filled, history, nonce, read_all, turn_behind
 
@@ -141,19 +141,6 @@ def test_a_topic_is_checked_by_its_settings_and_not_by_a_race() -> None:
 # a real broker ---------------------------------------------------------------------------------
 
 
-def alter(topic: InTopic, name: str, value: str) -> None:
-    """Alters a setting of a topic."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    address = address_of(topic.url)
-    operation = AlterConfigOpType.SET
-    entry = ConfigEntry(name, value, incremental_operation=operation)
-    resource = ConfigResource("topic", address.topic, incremental_configs=[entry])
-    admin = admin_of(address.brokers)  # it lives until the answer is there
-    (done,) = admin.incremental_alter_configs([resource]).values()
-    done.result()
-
-
 @marked
 @pytest.mark.parametrize(
     ("name", "value", "words"),
@@ -170,7 +157,7 @@ def test_a_topic_that_may_lose_turns_is_refused(
     topic: InTopic, name: str, value: str, words: str
 ) -> None:
     topic.open().close()
-    alter(topic, name, value)
+    alter(topic.url, name, value)
 
     def refused() -> bool:  # the broker takes a moment to know
         try:

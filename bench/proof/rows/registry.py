@@ -175,6 +175,12 @@ ROWS = (
         "3,000 flips, 500 pages and files, 200 truncations",
     ),
     Row("shared-flip", "damaged objects of shared logs", "1,000 damages"),
+    Row(
+        "shared-servers",
+        "processes race for slots on real S3 servers",
+        "1,000 slots of each server that is here",
+        True,
+    ),
     Row("oom", "the n-th allocation fails", "2,000 positions", True),
     Row("interrupts", "handlers raise at any bytecode, stacks end", "2,000 commits, every depth"),
     Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from ..logs import broker_trouble
 from .kafka_log import KafkaLog, Record, open_partition
-from .patient import LOG_TIMEOUT
+from .patient import LOG_TIMEOUT, patiently
 from .shared_log import Root, SharedLog
 
 CONFIG = "PLANSTEP_KAFKA_CONFIG"
@@ -74,6 +74,7 @@ _SOUND = {
 _RECORDS_MAX = 1_000_000
 """What a topic's largest record must have room for."""
 _REPLICAS, _IN_SYNC = 3, 2
+_ELECTION_S = 30.0
 _CALL_S, _SEND_S, _MEGABYTE, _FETCH_BYTES = 5.0, 10.0, 1_000_000, 4 << 20
 _REFUSED = "the brokers refuse the credentials: mend them in the file that {config} names"
 _FORBIDDEN = "the brokers forbid it: allow {rights}"
@@ -133,12 +134,14 @@ def open_kafka_log(
 ) -> tuple[SharedLog, Root]:
     """Opens the log of a `kafka:` URL; parameters as in `open_shared_log`.
 
-    A topic that is not there is made, for a new log. NotSupported, MissingExtra, IoError, FormatError, ValueError.
+    A topic that is not there is made, for a new log. While brokers answer, it waits for the end of an election.
+    NotSupported, MissingExtra, IoError, FormatError, ValueError; LogUnreachable.
     """
     topic = Topic(address_of(url))
     try:
         topic.prepare(create=root is not None)
-        root = open_partition(topic, root)
+        attempt = partial(open_partition, topic, root)
+        root = patiently(attempt, topic.where, min(timeout, _ELECTION_S))
         return KafkaLog(topic, root, timeout), root
     except BaseException:
         topic.close()

@@ -1,0 +1,74 @@
+"""Tests row `shared-servers`: its control is noticed, on an emulator too, and what is not here is said."""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import s3_servers
+from planstep.bench.proof.rows import shared_servers
+from planstep.bench.proof.rows.registry import RowOptions
+from planstep.bench.proof.s3_servers import SERVERS, S3Server
+
+EMULATOR = """
+import logging, sys
+from moto.server import main
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+host, port = sys.argv[1].split(":")
+main(["-H", host, "-p", port])
+"""
+
+
+def test_servers_that_are_not_here_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_servers, "folder", lambda: tmp_path)
+    for call in (shared_servers.run, shared_servers.control):
+        result = call(RowOptions(folder=tmp_path, runs=1))
+        assert (
+            result.skipped == "versitygw is not here: make servers; minio is not here: make servers"
+        )
+
+
+@pytest.mark.skipif(
+    not all(map(find_spec, ("moto", "flask_cors", "obstore"))), reason="moto or obstore is missing"
+)
+def test_a_wire_that_drops_the_condition_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [sys.executable, "-c", EMULATOR]
+    moto = S3Server("moto", "", "", lambda program, address, data: [*words, address])
+    monkeypatch.setattr(s3_servers, "folder", lambda: tmp_path)
+    monkeypatch.setattr(shared_servers, "SERVERS", (moto,))
+    moto.program.touch()
+    before = dict(os.environ)
+    result = shared_servers.control(RowOptions(folder=tmp_path / "row", negative=True))
+    assert [text for text in result.violations if "of 5 processes won slot" in text]
+    assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(
+    os.environ.get("PLANSTEP_SERVERS") != "run", reason="make servers runs it on real servers"
+)
+@pytest.mark.parametrize("server", SERVERS, ids=[server.name for server in SERVERS])
+def test_a_real_server_passes(
+    tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why := server.unavailable():
+        pytest.skip(why)
+    monkeypatch.setattr(shared_servers, "SERVERS", (server,))
+    result = shared_servers.run(RowOptions(folder=tmp_path, runs=10))
+    assert result.violations == []
+    assert result.runs > 0
+    result = shared_servers.control(RowOptions(folder=tmp_path / "control", negative=True))
+    assert len(result.violations) == 1
+
+
+def test_without_go_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_servers, "folder", lambda: tmp_path)
+    monkeypatch.setattr(s3_servers.shutil, "which", lambda name: None)
+    assert {s3_servers.fetch(server) for server in SERVERS} == {
+        "skipped: there is no Go here to build it with"
+    }
