@@ -18,7 +18,8 @@ from shared_kit import ROOT, BadDay
 
 from planstep.errors import IoError
 from planstep.shared.kafka_log import KafkaLog, Partition, Record, open_partition
-from planstep.shared.kafka_topic import address_of, open_kafka_log
+from planstep.shared.kafka_settings import address_of
+from planstep.shared.kafka_topic import open_kafka_log
 
 _NUMBERS = itertools.count(1)
 
@@ -157,9 +158,15 @@ def _low_port(draw: Random) -> int:
 class Broker:
     """A node of a cluster: a real broker, with its data in a folder."""
 
-    def __init__(self, folder: Path, number: int, port: int, voters: str, cluster: str) -> None:
+    def __init__(
+        self, folder: Path, number: int, port: int, voters: str, cluster: str, **more: str
+    ) -> None:
+        """`more`: further settings, with _ for the dots in their names."""
         self.folder, self.number, self.port = folder, number, port
         self._voters, self._cluster = voters, cluster
+        self._more = {
+            name if "." in name else name.replace("_", "."): value for name, value in more.items()
+        }
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir()
 
@@ -194,6 +201,7 @@ class Broker:
             "broker.heartbeat.interval.ms": 500,
             "replica.lag.time.max.ms": 3_000,
             "log.segment.delete.delay.ms": 1_000,
+            **self._more,
         }
         file = self.folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -218,6 +226,33 @@ class Broker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+@contextmanager
+def guarded_broker(folder: Path, login: str) -> Iterator[Broker]:
+    """Runs a broker that wants a login (a module and users of Java's), and lets `ann` do what lists allow."""
+    from planstep.bench.compare.systems.apache_kafka_server import cluster_id
+
+    draw = Random(os.getpid())
+    port, controller = _low_port(draw), _low_port(draw)
+    protocols = f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    broker = Broker(
+        *(folder / "guarded", 1, port, f"1@127.0.0.1:{controller}", cluster_id()),
+        listeners=protocols,
+        advertised_listeners=f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        listener_security_protocol_map="CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        **{"security.inter.broker.protocol": "SASL_PLAINTEXT"},
+        **{"sasl.mechanism.inter.broker.protocol": "PLAIN", "sasl.enabled.mechanisms": "PLAIN"},
+        **{"listener.name.sasl_plaintext.plain.sasl.jaas.config": login},
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:root;User:ANONYMOUS",
+    )
+    broker.format()
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
 
 
 class Cluster:

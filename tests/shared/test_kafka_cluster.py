@@ -15,7 +15,7 @@ from replica_kit import Machines
 
 import planstep
 from planstep.errors import Fenced, LogUnreachable, OwnedElsewhere, Undetermined
-from planstep.shared.kafka_topic import address_of
+from planstep.shared.kafka_settings import address_of
 
 pytestmark = [*needs_kafka(), long]
 machines = replica_kit.machines

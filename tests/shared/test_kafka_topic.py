@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import replica_kit
-from kafka_kit import InTopic, admin_of, alter, needs_kafka, patiently
+from kafka_kit import InTopic, admin_of, alter, guarded_broker, needs_kafka, patiently
+from peers import long
 from replica_kit import Machines, rows
 from shared_kit import ROOT, at, data_of, filled, history, nonce, read_all, turn_behind
 
@@ -19,9 +20,10 @@ from planstep.errors import (
     MissingExtra,
     NotSupported,
 )
+from planstep.shared import kafka_topic
 from planstep.shared.check_log import check_log
 from planstep.shared.entry import Owner
-from planstep.shared.kafka_topic import CONFIG, address_of, settings_of_users
+from planstep.shared.kafka_settings import CONFIG, address_of, settings_of_users
 from planstep.shared.registry import erase_shared_log, open_shared_log
 
 machines = replica_kit.machines
@@ -268,6 +270,61 @@ def test_a_topic_that_is_deleted_is_unreachable_in_words(topic: InTopic) -> None
         owner.append(turn_behind(begin, FIRST))
 
 
+@marked
+def test_a_turn_that_is_larger_than_the_clients_queue_goes_through(
+    topic: InTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**kafka_topic._PRODUCER, "queue.buffering.max.messages": 2}
+    monkeypatch.setattr(kafka_topic, "_PRODUCER", settings)
+    (begin,) = filled(topic, 1)
+    owner = topic.open()
+    assert len(read_all(owner)) == 1
+    large = turn_behind(begin, FIRST, bytes(8 << 20))
+    owner.append(large)
+    assert data_of(read_all(topic.open(), begin)) == [large.data]
+
+
+LOGIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="root" password="root-secret" user_root="root-secret" user_ann="a-secret";'
+)
+
+
+@marked
+@long
+def test_credentials_come_from_the_file_and_wrong_ones_are_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def login(user: str, password: str) -> None:
+        lines = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN"]
+        lines += [f"sasl.username={user}", f"sasl.password={password}"]
+        settings(tmp_path, "\n".join(lines), monkeypatch)
+
+    with guarded_broker(tmp_path, LOGIN) as broker:
+        url = f"kafka://{broker.address}/shop?allow_weak=true"
+
+        def attempt() -> str:
+            try:
+                open_shared_log(url, ROOT, 10)[0].close()
+            except IoError as error:
+                return str(error)
+            return "open"
+
+        login("root", "a-wrong-secret")
+        patiently(lambda: "the brokers refuse the credentials" in attempt())
+        login("ann", "a-secret")
+        patiently(lambda: "the brokers forbid it: allow Create, Read" in attempt())
+        login("root", "root-secret")
+        patiently(lambda: attempt() == "open")
+        log, _ = open_shared_log(url, ROOT, 10)
+        (begin,) = history(1)
+        log.append(begin)
+        log.close()
+        login("ann", "a-secret")
+        assert "the brokers forbid it: allow Create, Read" in attempt()
+    assert "secret" not in caplog.text
+
+
 # stores ----------------------------------------------------------------------------------------
 
 
@@ -316,3 +373,33 @@ def test_a_commit_of_16_mib_is_there_elsewhere(on_kafka: Machines) -> None:
     with on_kafka.open("b") as db:
         found = db.topic("events").read(0, max_bytes=1 << 30).values
         assert found == [value] * 16
+
+
+@marked
+def test_a_topic_is_trimmed_behind_snapshots_that_lie_elsewhere(
+    on_kafka: Machines, tmp_path: Path
+) -> None:
+    settings = on_kafka.replicate(
+        snapshots=(tmp_path / "snapshots").as_uri(), snapshot_bytes=50_000, keep=1
+    )
+
+    def opened(name: str) -> planstep.Engine:
+        return planstep.open(on_kafka.folder(name), replicate=settings)
+
+    def first_turn() -> int:
+        log, _ = open_shared_log(on_kafka.url, None)
+        try:
+            return log.floor()
+        finally:
+            log.close()
+
+    with opened("a") as db:
+        table = db.create_table("t")
+        for n in range(40):
+            table.put(n, "x" * 5_000)
+    assert first_turn() > 1  # a snapshot at the close, if not before
+    with opened("b") as db:
+        assert len(rows(db)) == 40
+        db.table("t").put(40, "y")
+    with opened("a") as db:
+        assert len(rows(db)) == 41

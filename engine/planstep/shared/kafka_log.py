@@ -21,7 +21,7 @@ is the turn of the first record. A reader goes on at an offset; it has missed so
 
 Left out: transactions. They would bring records of Kafka's own between the turns, and decide nothing more.
 
-Next: kafka_topic.py.
+Next: kafka_settings.py.
 """
 
 from collections import deque

@@ -1,6 +1,4 @@
-"""Reaches a Kafka topic through the library confluent-kafka: `kafka://host:9092,host2:9092/shop`.
-
-    PLANSTEP_KAFKA_CONFIG = a file of lines like `security.protocol=SASL_SSL`: how to reach the brokers, and secrets
+"""Reaches a Kafka topic through the library confluent-kafka.
 
     send      a producer: acks=all, idempotent, one request under way     no answer ─▶ IoError, and a new producer
     fetch     a consumer of no group, which reads what is committed by the brokers, of all senders
@@ -15,28 +13,17 @@ Next: registry.py.
 """
 
 import logging
-import os
-import re
 from functools import partial
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from ..logs import broker_trouble
 from .kafka_log import KafkaLog, Record, open_partition
+from .kafka_settings import CONFIG, Address, address_of, sentence_of, settings_of_users
 from .patient import LOG_TIMEOUT, patiently
 from .shared_log import Root, SharedLog
 
-CONFIG = "PLANSTEP_KAFKA_CONFIG"
-_HOST = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
-_URL = re.compile(
-    rf"kafka://({_HOST}(?:,{_HOST})*)/([A-Za-z0-9._-]{{1,249}})(?:\?allow_weak=(true|false))?",
-    re.IGNORECASE,
-)
-_OF_USERS = re.compile(
-    r"(?:security|sasl|ssl|enable\.ssl|client|socket|compression|broker|reconnect|metadata)\.[a-z0-9._]+"
-)
-"""Settings that users may make; the others are ours."""
 _SILENT = logging.getLogger("planstep.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -64,6 +51,7 @@ _CONSUMER = {
     "fetch.message.max.bytes": 4 << 20,
     "queued.max.messages.kbytes": 16 << 10,
 }
+_UNANSWERED = ("_TRANSPORT", "_TIMED_OUT", "_MSG_TIMED_OUT")
 _SOUND = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -76,57 +64,12 @@ _RECORDS_MAX = 1_000_000
 _REPLICAS, _IN_SYNC = 3, 2
 _ELECTION_S = 30.0
 _CALL_S, _SEND_S, _MEGABYTE, _FETCH_BYTES = 5.0, 10.0, 1_000_000, 4 << 20
-_REFUSED = "the brokers refuse the credentials: mend them in the file that {config} names"
-_FORBIDDEN = "the brokers forbid it: allow {rights}"
-_BEHIND = "too few brokers have the topic in sync (min.insync.replicas)"
-_GONE = "the topic is gone"
-_SENTENCES = {
-    "_AUTHENTICATION": _REFUSED,
-    "SASL_AUTHENTICATION_FAILED": _REFUSED,
-    "_SSL": "TLS failed: check security.protocol and ssl.ca.location in the file that {config} names",
-    "_RESOLVE": "a broker's name is not known to this machine's DNS",
-    "_ALL_BROKERS_DOWN": "no connection to any broker",
-    "_TRANSPORT": "no connection to a broker",
-    "_TIMED_OUT": "the brokers did not answer in time",
-    "TOPIC_AUTHORIZATION_FAILED": _FORBIDDEN,
-    "CLUSTER_AUTHORIZATION_FAILED": _FORBIDDEN,
-    "NOT_ENOUGH_REPLICAS": _BEHIND,
-    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": _BEHIND,
-    "LEADER_NOT_AVAILABLE": "the topic has no leader now",
-    "_UNKNOWN_TOPIC": _GONE,
-    "UNKNOWN_TOPIC_OR_PART": _GONE,
-}
-_UNANSWERED = ("_TRANSPORT", "_TIMED_OUT", "_MSG_TIMED_OUT")
-_RIGHTS = "Create, Read, Write, Describe, DescribeConfigs and Delete on the topic"
 
 
 class KafkaFailure(IoError):
     """A call that failed. `code` is Kafka's, or the library's, name of the error."""
 
     code = ""
-
-
-class Address(NamedTuple):
-    """A topic, as a URL names it. `weak`: one of a single broker will do."""
-
-    brokers: str
-    topic: str
-    weak: bool
-
-    @property
-    def where(self) -> str:
-        return f"kafka://{self.brokers}/{self.topic}"
-
-
-def address_of(url: str) -> Address:
-    """Parses a URL. ValueError, which does not show it: it may hold a password."""
-    match = _URL.fullmatch(url)
-    if match is None or match[2] in (".", ".."):
-        raise ValueError(
-            "write a Kafka topic as kafka://host:9092/topic, or kafka://host:9092,host2:9092/topic, with letters, "
-            f"digits and . _ - in the topic's name; credentials come from the file that {CONFIG} names"
-        )
-    return Address(match[1], match[2], (match[3] or "").lower() == "true")
 
 
 def open_kafka_log(
@@ -155,32 +98,6 @@ def erase_kafka_log(url: str) -> None:
         topic.remove()
     finally:
         topic.close()
-
-
-def settings_of_users() -> dict[str, str]:
-    """Reads the file that says how to reach the brokers. ValueError, IoError, which do not show what it has."""
-    path = os.environ.get(CONFIG)
-    if not path:
-        return {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IoError(
-            f"the file that {CONFIG} names cannot be read: {type(error).__name__}"
-        ) from None
-    settings: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not _OF_USERS.fullmatch(name.strip()):
-            raise ValueError(
-                f"line {number} of the file that {CONFIG} names: write name=value, by librdkafka's names of how "
-                "to reach brokers, as security.protocol, sasl.username or ssl.ca.location"
-            )
-        settings[name.strip()] = value.strip()
-    return settings
 
 
 class Topic:
@@ -214,16 +131,12 @@ class Topic:
 
     def _report(self, error: Any) -> None:
         self._trouble = error.name()
-        broker_trouble(self.where, self._sentence(self._trouble))
-
-    def _sentence(self, code: str) -> str:
-        sentence = _SENTENCES.get(code, f"Kafka's error {code}")
-        return sentence.format(config=CONFIG, rights=_RIGHTS)
+        broker_trouble(self.where, sentence_of(self._trouble))
 
     def _failure(self, code: str) -> KafkaFailure:
         """Makes an error of ours. What a callback reported tells more than that there was no answer."""
         told = self._trouble if code in _UNANSWERED else ""
-        failure = KafkaFailure(f"{self.where}: {self._sentence(told or code)}")
+        failure = KafkaFailure(f"{self.where}: {sentence_of(told or code)}")
         failure.code = code
         return failure
 
