@@ -90,33 +90,21 @@ def folder(tmp_path: Path) -> Iterator[InFolder]:
     folder.close()
 
 
-def _servers() -> list[Any]:
-    """Returns the parameters of S3 servers: an emulator, and real ones where `make servers` runs the tests."""
-    real = BY_NAME.values() if os.environ.get("PLANSTEP_SERVERS") == "run" else ()
-    lacking = {server.name: server.unavailable() for server in real}
-    skips = {
-        name: pytest.mark.skipif(bool(why), reason=why or "it is here")
-        for name, why in lacking.items()
-    }
-    return ["moto", *(pytest.param(name, marks=skip) for name, skip in skips.items())]
-
-
-@pytest.fixture(scope="session", params=_servers())
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The address of an S3 server: an emulator, or a real one."""
-    moto = ("moto", "flask_cors") if request.param == "moto" else ()
-    for package in ("obstore", *moto):
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an S3 server: an emulator, or the real one that `make servers` names."""
+    name = os.environ.get("PLANSTEP_SERVER", "moto")
+    for package in ("obstore", "moto", "flask_cors") if name == "moto" else ("obstore",):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    if moto:
+    if name == "moto":
         with moto_server() as address:
             yield address
-    else:
-        server = BY_NAME[request.param]
-        with running(server, tmp_path_factory.mktemp(server.name)) as address:
-            yield address
+        return
+    if lacking := BY_NAME[name].unavailable():
+        pytest.skip(lacking)
+    with running(BY_NAME[name], tmp_path_factory.mktemp(name)) as address:
+        yield address
 
 
 @pytest.fixture
