@@ -26,6 +26,7 @@ class Replicate:
     """The shared log, as "file:///disk/shop" or "s3://bucket/shop"."""
     _: KW_ONLY
     snapshots: str | None = None
+    """Where snapshots go if the log is in no object store, as "s3://bucket/shop"; None: then there are none."""
     log_timeout: float = LOG_TIMEOUT
     """How long a call to the shared log waits while it is unreachable; then the engine stops."""
     linger: float | None = None
@@ -34,7 +35,9 @@ class Replicate:
     local_sync: bool | None = None
     """Whether the folder syncs each turn too; None: as the log needs it, which is not in an object store."""
     keep: int = 2
+    """How many snapshots stay; older turns are trimmed."""
     snapshot_bytes: int = 64 << 20
+    """Bytes of log that make a snapshot due, or half of the last snapshot's size if that is more."""
     beat: float = 0.0
     """An idle owner writes a turn so often, in seconds, so that followers can tell that it lives; 0: never."""
     reads: str = "confirmed"

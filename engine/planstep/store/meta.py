@@ -126,7 +126,7 @@ def check_shared(folder: Path, meta: Meta, shared_id: bytes) -> None:
         )
     if not meta.replicated and shared_id:
         raise NotSupported(
-            f"{folder} is of a store that is not replicated, and cannot become it yet: begin with an empty folder"
+            f"{folder} is of a store that is not replicated: `planstep replicate STORE URL` makes it so"
         )
     if shared_id not in (b"", meta.shared_id):
         raise Diverged(
