@@ -13,6 +13,7 @@ from planstep.bench.proof.simulator.bucket import Bucket
 from planstep.bench.proof.simulator.fiber import Fiber, FiberLock, Killed, current
 from planstep.bench.proof.worlds.mutants.mutant import Mutant, function_of, mutate
 from planstep.bench.proof.worlds.replicated.history import History
+from planstep.bench.proof.worlds.replicated.kafka import play_kafka
 from planstep.bench.proof.worlds.replicated.planted import BY_NAME, PLANTED
 from planstep.bench.proof.worlds.replicated.seed import play
 from planstep.coordinator.plan import ABORTED, COMMITTED
@@ -42,6 +43,19 @@ def test_worlds_are_well_and_machines_take_over(tmp_path: Path) -> None:
 
 def test_the_same_seed_plays_the_same_way(tmp_path: Path) -> None:
     assert play(3, tmp_path, 60) == play(3, tmp_path, 60) != play(4, tmp_path, 60)
+
+
+def test_worlds_of_mode_kafka_are_well_and_machines_take_over(tmp_path: Path) -> None:
+    reached: Counter[str] = Counter()
+    for seed in (6, 12, 18):
+        played = play_kafka(seed, tmp_path, 40)
+        assert played.violations == []
+        reached += played.reached
+    assert reached["terms"] > 3 and reached["turns"] > 100
+
+
+def test_the_same_seed_of_mode_kafka_plays_the_same_way(tmp_path: Path) -> None:
+    assert play_kafka(12, tmp_path, 20) == play_kafka(12, tmp_path, 20)
 
 
 # the judge ----------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Fate(Engines):
     def begin_fate(self, seed: int) -> None:
         self.fate = random.Random(f"{seed}/fate")
         self.fates = SPARED
+        self.kept_up = False  # an engine is opened if none is up, also once all is healed
         self.of_world(1.0, self._look)
 
     def spare(self) -> None:
@@ -76,6 +77,8 @@ class Fate(Engines):
     def _look(self) -> None:
         self.of_world(self.fate.uniform(*_WEATHER_MS), self._look)
         if self.fates is SPARED:
+            if self.kept_up and all(machine.status == DOWN for machine in self.machines):
+                self.open(self.fate.choice(self.machines), takeover=True)
             return
         self._take_over()
         for machine in self.machines:

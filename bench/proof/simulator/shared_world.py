@@ -79,6 +79,7 @@ class SharedWorld(Fate, World):
                 self._answer(Result(item.tx, reason=(0, "failed")))
 
     def finish_inbox(self) -> None:
+        self._forget_clients()  # they get no answer any more that they could go on from
         while self.inboxes[0] or self.nodes[0].proxy.staging:
             inputs, self.inboxes[0] = self.inboxes[0], []
             inputs += map(Rollback, [*self.nodes[0].proxy.staging])
@@ -89,6 +90,10 @@ class SharedWorld(Fate, World):
                 return
 
     def ended(self, machine: Machine) -> None:
+        self._forget_clients()
+
+    def _forget_clients(self) -> None:
+        """Forgets what clients of the acting machine's engine are about to stage and to commit."""
         lives = {store.generation for store in self.stores}
         for tx in [tx for tx in self.ahead if int.from_bytes(tx[:4], "big") in lives]:
             del self.ahead[tx]

@@ -47,7 +47,7 @@ def play(
             with watch() as reached:
                 work.begin()
                 work.finish(transactions)
-            violations += _judge(work, settings, counts)
+            violations += judge(work, settings, counts)
             if seed % REPLAYED == 0:
                 violations += replayed(work.world)
         except Exception as error:  # an assertion of a core, or a failed check
@@ -103,7 +103,7 @@ def _limits(tiny: bool) -> Iterator[None]:
         yield
 
 
-def _judge(work: Workload, settings: Settings, counts: Counter[str]) -> Iterator[str]:
+def judge(work: Workload, settings: Settings, counts: Counter[str]) -> Iterator[str]:
     """Yields the violations in the history; counts allowed anomalies in `counts`."""
     anomalies = find(work.history, work.logs)
     used = exactly_once(work.logs, work.inputs, work.outputs)

@@ -9,6 +9,7 @@
 Next: seed.py.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,9 +38,12 @@ class History:
         self._objects = bucket.objects
         bucket.landed = self.landed
 
-    @property
-    def terms(self) -> int:
-        return sum(entry.kind == BEGIN for entry in self.entries)
+    def count(self, reached: Counter[str]) -> None:
+        """Counts what the history has come to."""
+        reached["terms"] += sum(entry.kind == BEGIN for entry in self.entries)
+        reached["turns"] += len(self.entries)
+        reached["a BEGIN is void"] += self.voids
+        reached["a deleted turn is there again"] += self.again
 
     def landed(self, name: str, data: bytes) -> None:
         """Notes an object that was created."""

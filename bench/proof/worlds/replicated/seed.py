@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from .....proto.messages import PUT, ShardPart
 from .....shared.settings import Replicate
 from ...simulator.acting import DOWN, OPENING, UP, Machine
+from ...simulator.fate import Fate
 from ...simulator.shared_world import SharedWorld
 from ..final_invariants import check_at_end
 from ..readers import Readers, Reading
@@ -102,10 +104,7 @@ def play(
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
     finally:
         shutil.rmtree(home)
-    world.reached["terms"] += history.terms
-    world.reached["turns"] += len(history.entries)
-    world.reached["a BEGIN is void"] += history.voids
-    world.reached["a deleted turn is there again"] += history.again
+    history.count(world.reached)
     return Played(
         seed,
         world.mode,
@@ -123,7 +122,7 @@ def _play(world: SharedWorld, settings: Settings, history: History, violations: 
     draw = random.Random(f"{settings.seed}/play")
     world.act(None)
     world.open(world.machines[0], takeover=False)
-    _until_up(world)
+    until_up(world)
     with world.at(world.leading):
         work = SharedWorkloads(world, settings)
     world.strike(settings.faults, settings.ways, settings.fates)
@@ -141,10 +140,10 @@ def _play(world: SharedWorld, settings: Settings, history: History, violations: 
         assert world.results[last].reason is None, "J8: the taker does not commit"
         violations += check_at_end(world, work)
         violations += history.folder(world.stores[0], "the last owner's folder")
-    violations += _fresh(world, history)
+    violations += fresh(world, history)
 
 
-def _until_up(world: SharedWorld) -> None:
+def until_up(world: Any) -> None:
     until = world.now + _WAIT_MS
     while world.leading is None and world.now < until:
         world.pass_ms(10.0)
@@ -176,7 +175,7 @@ def _take_over(world: SharedWorld, draw: random.Random) -> Machine:
     raise AssertionError(f"J8: a machine that is left alone does not get in: {machine.status}")
 
 
-def _fresh(world: SharedWorld, history: History) -> Iterator[str]:
+def fresh(world: Fate, history: History) -> Iterator[str]:
     """J2: opens the store on a machine that has nothing."""
     machine = world.machine(world.machines[0].path.parent, -1)
     with world.at(machine):
