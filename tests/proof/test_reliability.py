@@ -32,7 +32,7 @@ WORDS = {
     9: "nine",
     10: "ten",
     12: "twelve",
-    15: "fifteen",
+    14: "fourteen",
     16: "sixteen",
     20: "Twenty",
 }

@@ -47,7 +47,6 @@ KNOWN: dict[str, int] = {
     "floor-after-deletion": 27,
     "leftovers-kept": 42,
     "no-begin": 108,
-    "run-of-an-undecided-turn": 337,
     "unconfirmed-read": 66,
 }
 """The seed that caught a planted bug before, for a quick run; the first one for a bug that is not listed."""

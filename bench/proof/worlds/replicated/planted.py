@@ -117,15 +117,5 @@ PLANTED = (
         ),
         ("B33", "B37"),
     ),
-    Planted(
-        Mutant(
-            "run-of-an-undecided-turn",
-            "a turn gets into a run before it is decided",
-            "shared.objects_log:ObjectsLog.append",
-            "found = self._patient.put(",
-            "self._runs.add(entry)\n    found = self._patient.put(",
-        ),
-        ("J3", "B11", "B18", "B33", "B37"),
-    ),
 )
 BY_NAME = {rule.mutant.name: rule for rule in PLANTED}
