@@ -3,7 +3,7 @@
     turns   commit, snapshot ─▶ what the store held ─▶ each snapshot, restored elsewhere, holds the same, and with
             the log's tail what the store held at the end
     kills   snapshot, trim ─┐   SIGKILL before the n-th file operation ─▶ all manifests have their parts ─▶ the same
-            restore ────────┘   machine, and an empty one, open with all that was acknowledged ─▶ further snapshots
+            restore, seed ──┘   machine, and an empty one, open with all that was acknowledged ─▶ further snapshots
                                 leave nothing over
 
 A killed restore may leave the copy that it made, or the folder that it replaced, in NAME.incomplete. The next
@@ -22,9 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ....api import open_engine
+from ....runtime.seeding import seed
 from ....runtime.snapshotting import Snapshotter
 from ....shared.files_log import LinkedFiles
 from ....shared.manifest import part_of
+from ....shared.settings import Replicate
 from ....shared.snapshots import SnapshotWriter
 from ....store.files import Files
 from ....store.verify import verify
@@ -184,7 +187,9 @@ def _restored(url: str, turn: int, folder: Path, tail: bool, say: Say, listen: i
 
 
 def _base(home: Path, say: Say, listen: int) -> None:
-    """Makes a log with two snapshots and a floor, and folders: the owner's, and one that is behind the floor."""
+    """Makes a log with two snapshots and a floor, and folders: the owner's, one that is behind the floor, and
+    that of an ordinary store with the same content.
+    """
     small_parts()
     url = (home / "log").as_uri()
     with open_owner(home / "owner", url) as db:
@@ -195,7 +200,13 @@ def _base(home: Path, say: Say, listen: int) -> None:
             commit(db, n)
             if n % 20 == 19:
                 snapshot(db, url)
-        say(shown(db))
+        content = shown(db)
+    with open_engine.open(home / "plain") as db:
+        prepare(db)
+        for n in range(60):
+            commit(db, n)
+        assert shown(db) == content
+    say(content)
 
 
 def _snapshot(work: _Kills, folder: Path, n: int, say: Say, listen: int) -> None:
@@ -216,6 +227,17 @@ def _restore_folder(name: str, work: _Kills, folder: Path, n: int, say: Say, lis
     say(points.count)
 
 
+def _seed(work: _Kills, folder: Path, n: int, say: Say, listen: int) -> None:
+    """Begins a log with the ordinary store, with a kill before the n-th operation."""
+    points = _points(n)
+    seed(folder / "plain", Replicate((folder / "seeded").as_uri()))
+    say(points.count)
+
+
+def _seed_again(folder: Path) -> None:
+    seed(folder / "plain", Replicate((folder / "seeded").as_uri()))
+
+
 def _points(n: int) -> Points:
     points = Points(n)
     for owner, names in ((Files, OPERATIONS), (LinkedFiles, ("create", "link"))):
@@ -224,12 +246,21 @@ def _points(n: int) -> Points:
     return points
 
 
-KILLED: dict[str, tuple[Callable[..., None], str]] = {
-    "snapshot": (_snapshot, "owner"),
-    "restore": (partial(_restore_folder, "fresh"), "fresh"),
-    "restore in place": (partial(_restore_folder, "behind"), "behind"),
+class _Killed(NamedTuple):
+    """What is killed, the folders of the machine and of the log, and what is repeated after the kill."""
+
+    body: Callable[..., None]
+    machine: str
+    log: str = "log"
+    again: Callable[[Path], object] = lambda folder: None
+
+
+KILLED: dict[str, _Killed] = {
+    "snapshot": _Killed(_snapshot, "owner"),
+    "restore": _Killed(partial(_restore_folder, "fresh"), "fresh"),
+    "restore in place": _Killed(partial(_restore_folder, "behind"), "behind"),
+    "seed": _Killed(_seed, "plain", "seeded", _seed_again),
 }
-"""What is killed, and the folder in which it happens."""
 
 
 def kill_at_points(work: _Kills) -> RowResult:
@@ -238,11 +269,11 @@ def kill_at_points(work: _Kills) -> RowResult:
     base, folder = work.folder / "base", work.folder / "copy"
     base.mkdir(parents=True)
     (expected,) = _said(partial(_base, base))
-    body, name = KILLED[work.what]
+    killed = KILLED[work.what]
     for n in range(1 + work.first, _POINTS_MAX, work.each):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(base, folder)
-        child = Child(partial(body, work, folder, n))
+        child = Child(partial(killed.body, work, folder, n))
         said = child.wait()
         if child.code == 0:
             result.most["points"] = max(said)
@@ -252,7 +283,7 @@ def kill_at_points(work: _Kills) -> RowResult:
         if child.code != -9:
             result.violations.append(f"{work.what}, point {n}: {said}")
             break
-        for text in _judge(folder, name, expected):
+        for text in _judge(folder, killed, expected):
             result.violations.append(f"{work.what}, before operation {n}: {text}")
         if result.violations:
             break  # later points would report the same
@@ -262,14 +293,15 @@ def kill_at_points(work: _Kills) -> RowResult:
     return result
 
 
-def _judge(folder: Path, name: str, expected: Any) -> list[str]:
-    texts = _said(partial(_look, folder, name, expected))
+def _judge(folder: Path, killed: _Killed, expected: Any) -> list[str]:
+    texts = _said(partial(_look, folder, killed, expected))
     return [text for text in texts if text]
 
 
-def _look(folder: Path, name: str, expected: Any, say: Say, listen: int) -> None:
+def _look(folder: Path, killed: _Killed, expected: Any, say: Say, listen: int) -> None:
     """Says what is wrong: at once, on the machine that was killed, on an empty one, and behind more snapshots."""
-    url = (folder / "log").as_uri()
+    url, name = (folder / killed.log).as_uri(), killed.machine
+    killed.again(folder)
     for stem in without_parts(url):
         say(f"{stem} {_PARTLY}")
     for at in ("empty", name):
