@@ -227,6 +227,27 @@ def test_a_404_that_names_no_key_is_no_end_of_the_log(wire: Wire, log_behind: An
 
 # refusals --------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ENDPOINT_URL", "localhost:9000"),
+        ("AWS_ENDPOINT_URL", "https://h:port"),
+        ("AWS_ENDPOINT_URL", "https://a b"),
+        ("AWS_ENDPOINT_URL", ""),
+        ("AWS_ENDPOINT", "/shop"),
+        ("aws_endpoint_url", "ftp://h"),
+    ],
+)
+def test_an_endpoint_that_is_no_url_is_refused(
+    bucket: InBucket, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name} is no URL: write it as https://"):
+        open_shared_log(bucket.url, ROOT)
+
+
 REFUSALS = {
     "404 NoSuchBucket": "there is no such bucket: make it first",
     "403 InvalidAccessKeyId": "refuses the credentials (InvalidAccessKeyId): set AWS_ACCESS_KEY_ID and",

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from .objects_log import ObjectsLog, open_root
@@ -40,6 +41,7 @@ _STATUS = re.compile("status code: ([0-9]{3})")
 _NO_ANSWER = re.compile(r"\bkind: (Connect|Timeout|Request|Interrupted|Decode)\b")
 _OF_THE_MACHINE = ("://169.254.", "metadata.google.internal", "/latest/api/token")
 """Parts of addresses that give a cloud's machines their credentials: the library asks there last."""
+_ADDRESS = re.compile("ENDPOINT|_URL$|FULL_URI$")
 _T = TypeVar("_T")
 _library_of = 0
 """The process that uses the library. Its threads do not outlive a fork: in a child each call would hang."""
@@ -50,6 +52,7 @@ class _Cloud(NamedTuple):
     config: dict[str, str]
     bucket: str
     credentials: str
+    variables: str
 
 
 _CLOUDS = {
@@ -58,13 +61,15 @@ _CLOUDS = {
         {"conditional_put": "etag", "disable_bulk_delete": "true"},
         "bucket",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "AWS_",
     ),
-    "gs": _Cloud("GCSStore", {}, "bucket", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "gs": _Cloud("GCSStore", {}, "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_"),
     "az": _Cloud(
         "AzureStore",
         {},
         "container",
         "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_",
     ),
 }
 
@@ -180,6 +185,7 @@ class BucketObjects:
         scheme, self._bucket, self._prefix = match[1].lower(), match[2], match[3][1:]
         self.where = f"{scheme}://{self._bucket}/{self._prefix}"
         self._cloud = _CLOUDS[scheme]
+        _check_addresses(self._cloud.variables)
         self._stores, errors = _library()
         self._taken = errors.AlreadyExistsError, errors.PreconditionError, errors.NotModifiedError
         self._errors = errors.BaseError, OSError, NotImplementedError
@@ -286,6 +292,20 @@ class BucketObjects:
             return f"the request failed: check {self._cloud.credentials}, and the endpoint"
         sentence = _SENTENCES.get(answer[1], "the server answered {code}")
         return sentence.format(code=answer[1], **self._cloud._asdict())
+
+
+def _check_addresses(prefix: str) -> None:
+    """Checks environment variables that name servers: the library does not survive one that is no URL. ValueError."""
+    for name, value in os.environ.items():
+        if not name.upper().startswith(prefix) or not _ADDRESS.search(name.upper()):
+            continue
+        try:
+            parts = urlsplit(value)
+            is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            is_url = False
+        if not is_url or " " in value:  # its value may have a password
+            raise ValueError(f"{name} is no URL: write it as https://host or http://host:port")
 
 
 def _library() -> tuple[Any, Any]:
