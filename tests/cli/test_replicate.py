@@ -57,6 +57,14 @@ def test_a_folder_does_not_say_that_a_commit_has_no_effect(tmp_path: Path, refus
     assert "7-1 ended is not known here" in refused("tx", "explain", tmp_path / "a", "7-1")
 
 
+def test_a_restore_ends_no_replication_by_the_way(tmp_path: Path, refused: Any) -> None:
+    with filled(tmp_path) as db:
+        db.backup(tmp_path / "backup")
+    text = refused("restore", tmp_path / "backup", tmp_path / "a", "--force")
+    assert "is replicated" in text and "replicate --stop" in text
+    filled(tmp_path).close()
+
+
 def test_the_begin_of_a_term_is_found_wherever_it_is(tmp_path: Path) -> None:
     for number, commits in enumerate((1, 2, 3, 20, 0), 1):
         filled(tmp_path, commits=commits).close()

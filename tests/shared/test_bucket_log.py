@@ -216,6 +216,12 @@ def test_a_prefix_of_something_else_is_refused(bucket: InBucket) -> None:
     assert objects.names("") == ["sales/2026.csv"]
 
 
+def test_a_prefix_inside_another_log_is_refused(bucket: InBucket) -> None:
+    open_shared_log(bucket.url, ROOT)
+    with pytest.raises(FormatError, match=r"is inside the shared log .*/shop: choose a prefix"):
+        open_shared_log(f"{bucket.url}/a/b", ROOT)
+
+
 def test_a_404_that_names_no_key_is_no_end_of_the_log(wire: Wire, log_behind: Any) -> None:
     log = log_behind(0.0)
     wire.faults = lambda method, path: "404"

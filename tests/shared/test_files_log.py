@@ -19,6 +19,7 @@ from shared_kit import (
     slot,
 )
 
+import planstep
 from planstep.errors import (
     Corruption,
     FormatError,
@@ -118,6 +119,24 @@ def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path)
     with pytest.raises(FormatError, match=r"other files than a shared log \(meta.pb\)"):
         open_files_log(tmp_path.as_uri(), ROOT)
     assert [path.name for path in tmp_path.iterdir()] == ["meta.pb"]
+
+
+def test_a_log_in_a_store_or_in_another_log_is_refused(folder: InFolder, tmp_path: Path) -> None:
+    planstep.open(tmp_path / "store").close()
+    for home in (tmp_path / "store", tmp_path / "store" / "host-0", folder.path / "log"):
+        with pytest.raises(FormatError, match=r"is inside the s.*: choose a path outside of it"):
+            open_files_log((home / "inner").as_uri(), ROOT)
+        assert not (home / "inner").exists()
+
+
+def test_a_store_or_a_backup_in_a_log_is_refused(folder: InFolder, tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "store") as db:
+        with pytest.raises(FormatError, match="is inside the shared log"):
+            db.backup(folder.path / "copy")
+    for settings in ({}, {"replicate": (tmp_path / "new").as_uri()}):
+        with pytest.raises(FormatError, match="is inside the shared log"):
+            planstep.open(folder.path / "store-2", **settings)
+    assert not (folder.path / "copy").exists()
 
 
 def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from ..errors import (
     FormatError,
     HostStopped,
     IoError,
+    NotSupported,
     PlanstepError,
 )
 from ..host.tablet_space import stored_tablets
@@ -136,6 +137,7 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
         return backup_store(path, to, progress)
     if not _is_store(to):
         raise FormatError(f"{to} is not a store, so it is not replaced; remove it yourself")
+    _refuse_replicated(to)
     with contextlib.ExitStack() as stack:
         for host in sorted(to.glob("host-*")):
             stack.callback(OwnerLock(host / "lock").close)
@@ -147,6 +149,18 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
             stack.callback(OwnerLock(host / "lock").close)
         replace(copy, to)
         return done
+
+
+def _refuse_replicated(to: Path) -> None:
+    """NotSupported for a replicated folder: what is restored is a store of its own, which no shared log has."""
+    meta = None
+    with contextlib.suppress(Corruption, FormatError, IoError):
+        meta = load_meta(to / "host-0", Files())
+    if meta is not None and meta.replicated:
+        raise NotSupported(
+            f"{to} is replicated, and a backup restored there would not be: restore it beside, or end the "
+            "replication first (planstep replicate --stop)"
+        )
 
 
 def _refuse_within(store: Path | None, to: Path) -> None:

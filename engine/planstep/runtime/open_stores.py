@@ -24,6 +24,7 @@ from ..errors import (
 from ..host.inputs import Tick
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.mode_settings import ModeSettings
+from ..shared.files_log import check_outside
 from ..shared.settings import Replicate
 from ..store import DiskStore, MemoryStore, Store, disk_store
 from ..store.files import Files, typed_errors
@@ -309,7 +310,10 @@ def _check_may_be_made(path: Path, may: bool) -> None:
         )
         raise FormatError(f"there is no store at {path}; {hint}")
     if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
-        raise FormatError(f"{path} is neither a store nor an empty folder")
+        raise FormatError(
+            f"{path} is neither a store nor an empty folder: choose another one; a shared log lies outside of it"
+        )
+    check_outside(path)
 
 
 def _check_asked(meta: Meta, mode: str | None, hosts: int | None) -> None:

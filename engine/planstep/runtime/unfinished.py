@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import AlreadyExists, IoError, StoreInUse
+from ..shared.files_log import check_outside
 from ..store.files import Files, check_parent, io_error
 from ..store.owner_lock import OwnerLock
 
@@ -26,6 +27,7 @@ def making(to: Path, replace: bool = False) -> Iterator[Path]:
     around = to.with_name(to.name + ".incomplete")
     try:
         check_parent(to)
+        check_outside(to)
         lock = _alone_in(around)
     except StoreInUse as error:
         raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None

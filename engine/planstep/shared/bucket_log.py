@@ -17,6 +17,7 @@ Next: fold.py.
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT
+from .root import is_root
 from .shared_log import Root, SharedLog
 
 _CONNECT_MS = 2_000
@@ -149,6 +151,7 @@ def _check_server(objects: "BucketObjects") -> None:
         raise FormatError(
             f"{objects.where} has other objects than a shared log: give the log a prefix of its own"
         )
+    objects.check_outside()
     name = f"probe/{os.urandom(8).hex()}"
     try:
         objects.create(name, b"first")
@@ -251,6 +254,18 @@ class BucketObjects:
         chunks = self._client().list(chunk_size=1_000)
         return [found["path"] for found in self._ask(lambda: next(iter(chunks), [])) or ()]
 
+    def check_outside(self) -> None:
+        """FormatError if the prefix is inside another log's, as far as that may be read."""
+        above = self._prefix.rpartition("/")[0]
+        while above:
+            parent = BucketObjects(f"{self.where[: -len(self._prefix)]}{above}")
+            with suppress(BucketError):
+                if is_root(parent.get("store") or b""):
+                    raise FormatError(
+                        f"{self.where} is inside the shared log {parent.where}: choose a prefix outside of it"
+                    )
+            above = above.rpartition("/")[0]
+
     def remove(self, name: str) -> None:
         self._ask(partial(self._client().delete, name))
 
@@ -295,7 +310,7 @@ class BucketObjects:
 
 
 def _check_addresses(prefix: str) -> None:
-    """Checks environment variables that name servers: the library does not survive one that is no URL. ValueError."""
+    """Checks environment variables that name servers: the library panics at one that is no URL. ValueError."""
     for name, value in os.environ.items():
         if not name.upper().startswith(prefix) or not _ADDRESS.search(name.upper()):
             continue

@@ -37,6 +37,7 @@ from ..store.files import (
 )
 from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT
+from .root import is_root
 from .shared_log import EntryTooLarge, Root, SharedLog
 
 _FOLDERS = ("log", "floor", "new")
@@ -94,6 +95,25 @@ def folder_of(url: str) -> Path:
     return folder
 
 
+def check_outside(path: Path) -> None:
+    """FormatError for a path inside a store or a shared log, which would be replaced, or removed, with it."""
+    for above in Path(os.path.realpath(path)).parents:
+        if (above / "host-0" / "meta.pb").exists():
+            raise FormatError(f"{path} is inside the store {above}: choose a path outside of it")
+        if _is_log(above):
+            raise FormatError(
+                f"{path} is inside the shared log {above}: choose a path outside of it"
+            )
+
+
+def _is_log(folder: Path) -> bool:
+    try:
+        with (folder / "store").open("rb") as file:
+            return is_root(file.read(4)) and (folder / "log").is_dir()
+    except OSError:
+        return False
+
+
 def erase_files_log(url: str) -> None:
     """Removes the folder of a `file:` URL. IoError."""
     path = folder_of(url)
@@ -105,6 +125,7 @@ def _make(path: Path, files: Files) -> None:
     """Creates the folders of a log, unless it is there. FormatError for a folder of something else."""
     with typed_errors(path):
         check_parent(path)
+        check_outside(path)
     files.make_folder(path)
     names = set(files.names(path))
     if "store" in names:  # so its folders were made: one that is missing now was removed
