@@ -401,7 +401,7 @@ class IoError(PlanstepError):
 
 
 class NoSpace(IoError):
-    """The disk is full; nothing was done. Deleting and trimming still work."""
+    """The disk is full; nothing was done. Deleting and trimming still work, unless it is a shared log's disk."""
 
 
 class Corruption(PlanstepError):

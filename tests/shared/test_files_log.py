@@ -63,10 +63,11 @@ def test_a_url_names_a_folder(url: str, path: str) -> None:
         ("file:///disk/shop?mode=async", "write %3F"),
         ("file:///disk/shop#1", "%23"),
         ("file:///disk/100%", "%25"),
-        ("file:///", "names no folder"),
+        ("file:///", "as in file:///disk/shop"),
+        ("file:///disk/\udc80", "is no URL"),
         ("file:///disk/../etc", "without '..'"),
         ("file:///disk/%2e%2e/etc", "without '..'"),
-        ("file:///disk/%00", "names no folder"),
+        ("file:///disk/%00", "without %00"),
     ],
 )
 def test_a_url_that_names_no_folder_is_refused(url: str, words: str) -> None:
@@ -102,9 +103,10 @@ def test_of_many_first_openers_one_makes_the_root(tmp_path: Path) -> None:
 
 
 def test_a_log_that_must_be_there_is_not_made(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises((IoError, FormatError)):
-            open_files_log(path.as_uri(), None)
+    with pytest.raises(IoError, match="is not there: mount its disk, or mend the URL"):
+        open_files_log((tmp_path / "none").as_uri(), None)
+    with pytest.raises((IoError, FormatError)):
+        open_files_log(tmp_path.as_uri(), None)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -311,8 +311,9 @@ def test_10_a_log_that_does_not_come_back(
     db = begun(machines)
     tx = adding(db)
     line.failing, line.arrives = math.inf, arrives
-    with pytest.raises(planstep.Undetermined, match="ask its outcome"):
+    with pytest.raises(planstep.Undetermined, match="ask its outcome") as told:
         tx.commit()
+    assert str(told.value).count("reopen") == 1
     for _ in range(2):
         with pytest.raises(planstep.LogUnreachable, match="reopen"):
             adding(db).commit()

@@ -5,7 +5,7 @@
          owner ◀─ BEGIN, in the log first, then taken ◀─ closed, or of this folder, or to be taken over
                     └ Fenced: the last owner has gone on ─▶ once more
 
-The folder is a cache of the shared log. It may be empty, old, or just restored: whatever it lacks is taken from
+The folder is a cache of the shared log. It may be empty, or old: whatever it lacks is taken from
 the log. A folder that has what the log has not is Diverged, and nothing is changed.
 
 Left out: hosts beyond the first, stores in memory. snapshotting.py has snapshots, follower.py followers.

@@ -63,8 +63,10 @@ class ReplyBook:
             self._record_refusal(tx)
 
     def give_up(self, error: BaseException) -> None:
+        why = reason(error)
+        ask = "then ask its outcome" if "reopen" in why else "reopen and ask its outcome"
         for tx in list(self.waiting):
-            text = f"transaction {tx_text(tx)}: {reason(error)}; reopen and ask its outcome"
+            text = f"transaction {tx_text(tx)}: {why}; {ask}"
             doubt = Undetermined(text)
             doubt.__cause__ = error
             self.answers.setdefault(tx, doubt)

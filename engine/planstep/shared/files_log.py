@@ -59,6 +59,8 @@ def open_files_log(
     files = files or LinkedFiles()
     if root is not None:
         _make(path, files)
+    elif files.status_of(path) is None:
+        raise IoError(f"{path} is not there: mount its disk, or mend the URL of the shared log")
     objects = FileObjects(path, files)
     try:
         return ObjectsLog(objects, url, timeout), open_root(objects, url, root)
@@ -89,9 +91,16 @@ def folder_of(url: str) -> Path:
         )
     if "?" in path or "#" in path or _BAD_PERCENT.search(path):
         raise ValueError(f"{url!r}: in a path write %3F for ?, %23 for # and %25 for %")
-    folder = Path("/", os.fsdecode(unquote_to_bytes(path)).lstrip("/"))
-    if folder == folder.parent or ".." in folder.parts or "\0" in str(folder):
-        raise ValueError(f"{url!r} names no folder: write its path without '..'")
+    try:
+        folder = Path("/", os.fsdecode(unquote_to_bytes(path)).lstrip("/"))
+    except UnicodeEncodeError:
+        raise ValueError(f"{url!r} is no URL: take it from Path.as_uri()") from None
+    if folder == folder.parent:
+        raise ValueError(
+            f"{url!r} names no folder of its own: write a path as in file:///disk/shop"
+        )
+    if ".." in folder.parts or "\0" in str(folder):
+        raise ValueError(f"{url!r} names no folder: write its path without '..' and without %00")
     return folder
 
 

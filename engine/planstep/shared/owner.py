@@ -120,7 +120,10 @@ class Ownership:
         entries = self.log.read(1, 0)
         if not entries:
             self._look_at_floor(turn)
-            raise Diverged(f"the shared log ends before turn {turn}, where this folder is")
+            raise Diverged(
+                f"the shared log ends before turn {turn}, where this folder is: use the log of this store; if that was "
+                "put back to an older state, `planstep replicate STORE URL --reseed` gives it what it lost"
+            )
         (entry,) = entries
         self._check(entry)
         if entry.owner != (row.term, row.nonce):

@@ -76,7 +76,8 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
             if not holds:
                 return None
             raise FormatError(
-                f"{path} is missing, but {folder} holds a store's files: restore it from a backup"
+                f"{path} is missing, but {folder} holds a store's files: restore it from a backup; if the store is "
+                "replicated, begin with an empty folder"
             )
     fd = files.open(path, write=False)
     try:
