@@ -121,8 +121,8 @@ class Ownership:
         if not entries:
             self._look_at_floor(turn)
             raise Diverged(
-                f"the shared log ends before turn {turn}, where this folder is: use the log of this store; if that was "
-                "put back to an older state, `planstep replicate STORE URL --reseed` gives it what it lost"
+                f"the shared log ends before turn {turn}, where this folder is: use the log of this store; if it "
+                "was put back to an older state, `planstep replicate STORE URL --reseed` gives it what it lost"
             )
         (entry,) = entries
         self._check(entry)
