@@ -114,7 +114,9 @@ def test_a_server_that_is_not_there_is_unreachable(
     log = ObjectsLog(BucketObjects(bucket.url), bucket.url, 0.1)
     with pytest.raises(LogUnreachable, match=r"was not reached .* no connection to the server"):
         log.append(history(1)[0])
-    with pytest.raises(IoError, match=f"{bucket.url}: no connection to the server"):
+    with pytest.raises(
+        LogUnreachable, match=r"not reached for 5 seconds .* no connection to the server"
+    ):
         open_shared_log(bucket.url, None)
 
 
@@ -220,6 +222,21 @@ def test_a_prefix_inside_another_log_is_refused(bucket: InBucket) -> None:
     open_shared_log(bucket.url, ROOT)
     with pytest.raises(FormatError, match=r"is inside the shared log .*/shop: choose a prefix"):
         open_shared_log(f"{bucket.url}/a/b", ROOT)
+
+
+@pytest.mark.parametrize("fault", ["refused", "lost", "503"])
+def test_an_opening_asks_again_where_no_answer_came(wire: Wire, server: str, fault: str) -> None:
+    left = [fault] * 3
+    wire.faults = lambda method, path: left.pop() if left else ""
+    log, _ = open_shared_log(f"s3://{new_bucket(server)}/shop", ROOT)
+    assert not left
+    log.close()
+
+
+def test_an_opening_without_any_answer_ends_soon(wire: Wire, server: str) -> None:
+    wire.faults = lambda method, path: "refused"
+    with pytest.raises(LogUnreachable, match=r"not reached for 0\.2 seconds \(.*connection broke"):
+        open_shared_log(f"s3://{new_bucket(server)}/shop", ROOT, 0.2)
 
 
 def test_a_404_that_names_no_key_is_no_end_of_the_log(wire: Wire, log_behind: Any) -> None:

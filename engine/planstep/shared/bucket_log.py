@@ -24,13 +24,15 @@ from urllib.parse import urlsplit
 
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from .objects_log import ObjectsLog, open_root
-from .patient import LOG_TIMEOUT
+from .patient import LOG_TIMEOUT, patiently
 from .root import is_root
 from .shared_log import Root, SharedLog
 
 _CONNECT_MS = 2_000
 _REQUEST_MS = 5_000
 _MEGABYTE = 1_000_000
+_OPENING = 5.0
+"""Seconds for which an opening repeats requests without an answer."""
 _LINGER = 0.05
 """20 puts a second: servers bill them."""
 _NAMES = r"[A-Za-z0-9._=-]+"
@@ -115,6 +117,8 @@ class BucketError(IoError):
     """A request that failed. `code`: the server's word for it, or its status; "" if it gave no answer."""
 
     code = ""
+    unanswered = False
+    """The server gave no answer: the next request may have one."""
 
 
 def open_bucket_log(
@@ -122,19 +126,38 @@ def open_bucket_log(
 ) -> tuple[SharedLog, Root]:
     """Opens the log of an `s3:`, `gs:` or `az:` URL; parameters as in `open_shared_log`.
 
-    A new one is made only where the server keeps to the rules. NotSupported, MissingExtra, IoError, FormatError.
+    A new one is made only where the server keeps to the rules. NotSupported, MissingExtra, IoError, FormatError;
+    LogUnreachable if the server gives no answer for a while.
     """
-    objects = BucketObjects(url) if root is None else make_bucket_place(url)
+    objects = BucketObjects(url)
+
+    def attempt() -> Root | IoError:
+        try:
+            if root is not None:
+                _check_place(objects)
+            return open_root(objects, objects.where, root)
+        except IoError as error:
+            if isinstance(error, BucketError) and error.unanswered:
+                raise
+            return error
+
+    found = patiently(attempt, objects.where, min(timeout, _OPENING))
+    if isinstance(found, IoError):
+        raise found
     log = ObjectsLog(objects, objects.where, timeout, linger=_LINGER)
-    return log, open_root(objects, objects.where, root)
+    return log, found
 
 
 def make_bucket_place(url: str) -> "BucketObjects":
     """Checks the server for a log that has no root yet. Errors as `open_bucket_log`."""
     objects = BucketObjects(url)
+    _check_place(objects)
+    return objects
+
+
+def _check_place(objects: "BucketObjects") -> None:
     if objects.get("store") is None:
         _check_server(objects)
-    return objects
 
 
 def erase_bucket_log(url: str) -> None:
@@ -289,7 +312,11 @@ class BucketObjects:
     def _failure(self, text: str) -> BucketError:
         """Makes an error from the text of one of the library's."""
         code, status = _CODE.search(text), _STATUS.search(text)
-        failure = BucketError(f"{self.where}: {self._sentence(text, code or status)}")
+        sentence = self._sentence(text, code or status)
+        failure = BucketError(f"{self.where}: {sentence}")
+        failure.unanswered = sentence in _UNANSWERED.values() or (
+            status is not None and status[1][0] == "5"
+        )
         failure.code = (code or status or [""] * 2)[1]
         return failure
 

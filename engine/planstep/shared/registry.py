@@ -40,7 +40,8 @@ def open_shared_log(
     """Opens a log, and returns its root too, which may be another one than was asked for.
 
     `root`: that of a new log, if there is none; None: there must be one. `timeout`, in seconds, is for calls of the
-    open log; this one does not wait. NotSupported, FormatError, Corruption, IoError; ValueError, TypeError.
+    open log; this one waits for seconds at most. LogUnreachable, NotSupported, FormatError, Corruption, IoError;
+    ValueError, TypeError.
     """
     return OPENERS[scheme_of(url)](url, root, timeout)
 
