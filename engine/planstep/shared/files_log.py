@@ -105,14 +105,19 @@ def folder_of(url: str) -> Path:
 
 
 def check_outside(path: Path) -> None:
-    """FormatError for a path inside a store or a shared log, which would be replaced, or removed, with it."""
+    """FormatError for a path inside a shared log, which would be counted, or removed, with it."""
     for above in Path(os.path.realpath(path)).parents:
-        if (above / "host-0" / "meta.pb").exists():
-            raise FormatError(f"{path} is inside the store {above}: choose a path outside of it")
         if _is_log(above):
             raise FormatError(
                 f"{path} is inside the shared log {above}: choose a path outside of it"
             )
+
+
+def _check_outside_stores(path: Path) -> None:
+    """FormatError for a path inside a store, which may be replaced as a whole."""
+    for above in Path(os.path.realpath(path)).parents:
+        if (above / "host-0" / "meta.pb").exists():
+            raise FormatError(f"{path} is inside the store {above}: choose a path outside of it")
 
 
 def _is_log(folder: Path) -> bool:
@@ -135,6 +140,7 @@ def _make(path: Path, files: Files) -> None:
     with typed_errors(path):
         check_parent(path)
         check_outside(path)
+        _check_outside_stores(path)
     files.make_folder(path)
     names = set(files.names(path))
     if "store" in names:  # so its folders were made: one that is missing now was removed
