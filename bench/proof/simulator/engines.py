@@ -43,7 +43,7 @@ _REFUSED = OwnedElsewhere, Fenced, LogUnreachable, IoError
 
 
 class Engines(Acting):
-    """The engines of the machines. `reached` counts notable events; `leading` began its term last."""
+    """The engines of the machines. `reached` counts notable events; `leading` is of the latest term."""
 
     mode: str
     faulted: Counter[str]
@@ -62,7 +62,7 @@ class Engines(Acting):
         self.reached: Counter[str] = Counter()
         self._nonces = random.Random(f"{seed}/nonces")
         self._ends = random.Random(f"{seed}/ends")
-        self._lives = 0
+        self._lives = self._term = 0
         self.prepare([self.machine(folder, number) for number in range(count)])
 
     def machine(self, folder: Path, number: int) -> Machine:
@@ -165,7 +165,8 @@ class Engines(Acting):
             for tablet, tx in node.staged_before(store.generation):
                 self.give(Deliver(tablet, Withdraw(tx)))
         self.give(Tick())
-        self.leading = machine
+        if store.generation > self._term:  # else another one began a later term meanwhile
+            self._term, self.leading = store.generation, machine
         self.reached["opened"] += 1
 
     def opened_store(self, machine: Machine, takeover: bool) -> DiskStore:

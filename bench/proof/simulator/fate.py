@@ -77,8 +77,10 @@ class Fate(Engines):
     def _look(self) -> None:
         self.of_world(self.fate.uniform(*_WEATHER_MS), self._look)
         if self.fates is SPARED:
-            if self.kept_up and all(machine.status == DOWN for machine in self.machines):
-                self.open(self.fate.choice(self.machines), takeover=True)
+            if self.kept_up and self._nobody_leads():
+                machine = self.fate.choice(self.machines)
+                self.end(machine)  # it may believe that it leads
+                self.open(machine, takeover=True)
             return
         self._take_over()
         for machine in self.machines:
@@ -87,9 +89,13 @@ class Fate(Engines):
                 with self.at(machine):
                     self._at_work(machine)
 
+    def _nobody_leads(self) -> bool:
+        """Returns whether nobody does, nor is about to."""
+        return self.leading is None and all(one.status != OPENING for one in self.machines)
+
     def _take_over(self) -> None:
         down = [machine for machine in self.machines if machine.status == DOWN]
-        nobody = len(down) == len(self.machines)
+        nobody = self._nobody_leads()
         if down and (nobody or self._strikes(self.fates.take_over)):
             for machine in self.fate.sample(down, min(len(down), 2 if self._strikes(0.2) else 1)):
                 if not nobody:

@@ -149,7 +149,10 @@ class SharedKafkaWorld(Fate, KafkaWorld):
 
     def finish_inbox(self) -> None:
         batch, self.inboxes[0] = self.inboxes[0], []
-        self._make_durable(0, [item for item in batch if self.now <= item[0]])
+        try:
+            self._make_durable(0, [item for item in batch if self.now <= item[0]])
+        except StoreClosed as error:
+            self.ended_with([], error)
 
     def heal(self) -> None:
         super().heal()
