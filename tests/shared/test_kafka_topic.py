@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,6 +134,53 @@ def test_brokers_that_are_away_are_an_error_of_one_sentence(
     assert capfd.readouterr() == ("", "")  # the library would write lines to stderr
     told = [record for record in caplog.records if record.name == "planstep"]
     assert [record.event for record in told] == ["broker_trouble"]  # type: ignore[attr-defined]
+
+
+class Consumer:
+    """A consumer that has fetched records in advance, of a broker that does not answer one question."""
+
+    def __init__(self, kafka: Any, count: int) -> None:
+        self._kafka = kafka
+        self._count = count
+        self._at = 0
+        self.answers = False
+
+    def assign(self, places: list[Any]) -> None:
+        self._at = places[0].offset
+
+    def poll(self, wait: float = 0) -> Any:
+        if self._at == self._count:
+            return None
+        self._at += 1
+        offset = self._at - 1
+        return SimpleNamespace(
+            error=lambda: None, offset=lambda: offset, key=lambda: b"", value=lambda: b"%d" % offset
+        )
+
+    def get_watermark_offsets(self, *_: Any, **more: Any) -> tuple[int, int]:
+        if not self.answers:
+            raise self._kafka.KafkaException(
+                self._kafka.KafkaError(self._kafka.KafkaError._TRANSPORT)
+            )
+        return 0, self._count
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def test_a_question_without_an_answer_takes_no_record_away() -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    topic = kafka_topic.Topic(address_of(NOBODY))
+    topic._consumer.close()
+    topic._consumer = consumer = Consumer(kafka, 2)
+    assert [record.data for record in topic.fetch(0, 0)[0]] == [b"0", b"1"]
+    consumer._count = 4  # fetched in advance
+    with pytest.raises(IoError):
+        topic.bounds()
+    consumer.answers = True
+    assert topic.bounds() == (0, 4)
+    assert [record.data for record in topic.fetch(2, 0)[0]] == [b"2", b"3"]
+    topic.close()
 
 
 def test_a_topic_is_checked_by_its_settings_and_not_by_a_race() -> None:

@@ -145,7 +145,10 @@ class Topic:
         try:
             return call(*arguments, **more)
         except self._kafka.KafkaException as error:
-            self._consumer.poll(0)  # serves the callbacks
+            if (
+                self._consumer.poll(0) is not None
+            ):  # it serves the callbacks, and may take a record, too
+                self._at = None
             failure = self._failure(error.args[0].name())
         # Raised here: within `except` it would lead to the library's error, whose text may have secrets.
         raise failure
