@@ -6,6 +6,7 @@ The numbers are those of the scenarios that replication is accepted by.
 import random
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,25 @@ def test_a_place_that_does_not_come_is_a_time_out(machines: Machines) -> None:
         for wrong in (True, "now", -1, 1.5):
             with pytest.raises((TypeError, ValueError)):
                 me.snapshot(at_least=wrong)  # type: ignore[arg-type]
+
+
+def test_waiting_for_a_turn_asks_the_log_at_its_pace(machines: Machines) -> None:
+    with begun(machines) as db, follow(machines) as me:
+
+        def asked() -> int:
+            return sum(me._tail.stats()["requests"].values())
+
+        before = asked()
+        in_threads([partial(waits, me)] * 3)
+        assert asked() - before < 40
+        turn = db.turn + 1
+        with background(lambda: db.table("t").put("k", 1)):
+            assert shown(me, turn) == {"k": 1}
+
+
+def waits(me: planstep.Follower) -> None:
+    with pytest.raises(TimeoutError):
+        me.snapshot(at_least=1_000_000, timeout=1)
 
 
 def test_snapshots_of_a_follower_are_the_owner_s(machines: Machines) -> None:

@@ -200,6 +200,7 @@ class Tail:
     def reach(self, what: str, reached: Callable[[], bool], timeout: float) -> None:
         """Waits until `reached`, which is about turns or the lag. TimeoutError; the error that ended it."""
         deadline = time.monotonic() + timeout
+        self._wake.set()  # once: it rings after each look, so each look would wake the next one
         with self._node.changed.listen() as queue:
             while True:
                 self.check()
@@ -215,7 +216,6 @@ class Tail:
                         f"{self._store.last_turn}, knows of {turns} more, and had all of them {seconds:.1f} s ago"
                     )
                 self._rest = _REST_MIN
-                self._wake.set()
                 wait_for(queue, min(remaining, _REST_MIN))
 
     def stats(self) -> dict[str, Any]:
