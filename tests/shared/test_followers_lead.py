@@ -110,6 +110,55 @@ def test_a_folder_that_is_open_twice_is_not_led(machines: Machines) -> None:
         me.lead().close()
 
 
+def test_a_follower_that_is_closed_leads_nothing(machines: Machines) -> None:
+    with begun(machines) as db:
+        me = follow(machines)
+        me.close()
+        with pytest.raises(planstep.EngineClosed):
+            me.lead()
+        db.table("t").put("k", 1)
+        me = follow(machines)
+        with me.lead() as led:
+            for settings in ({}, {"hosts": 0}):
+                with pytest.raises(planstep.EngineClosed):
+                    me.lead(**settings)
+            led.table("t").put("k", 2)
+            assert rows(led) == {"k": 2}
+        me.close()
+
+
+def test_a_forked_child_leads_nothing(machines: Machines) -> None:
+    with begun(machines) as db, follow(machines) as me:
+        child = os.fork()
+        if not child:
+            try:
+                me.lead()
+            except planstep.ForkedProcess:
+                os._exit(3)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        db.table("t").put("k", 1)
+        assert shown(me, db.turn) == {"k": 1}
+
+
+def test_a_close_that_fails_to_begin_leaves_the_follower_whole(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(machines):
+        me = follow(machines)
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.api.lifetime.room_for_a_turn", fail)
+            with pytest.raises(MemoryError):
+                me.lead()
+        me.close()
+        follow(machines).close()
+
+
+def fail() -> None:
+    raise MemoryError
+
+
 def test_a_lead_that_fails_lets_the_folder_go(machines: Machines, line: Line) -> None:
     with begun(machines) as db:
         me = follow(machines)

@@ -98,6 +98,7 @@ class Follower(Closing):
         TooManyTakeovers when this process has taken it over by itself three times in ten times `after`: then two
         machines end one another's work. After an error in taking over, follow again.
         """
+        self.db.context.check()
         path, runtime = self.db.path, self.db.context.runtime
         if after is not None:
             self._await_silence(seconds("after", after), stop)
@@ -114,6 +115,7 @@ class Follower(Closing):
         except BaseException:
             if self.db.closed:
                 store.crash()
+            runtime.keeps_store = False
             raise
         finally:
             slot.store = None
