@@ -300,10 +300,10 @@ class DiskStore:
         """
         self._lock.check()
         net = turn.net()
-        busy = bool(net or turn.payloads or turn.dropped)
         if self._shared is not None:
+            busy = bool(net or turn.payloads or turn.dropped)
             net.update(self._shared.rows(busy, self._checkpointer.digests))
-        if not net and not busy:
+        if not net and not turn.payloads and not turn.dropped:
             return
         if self._shared is not None:
             net[OWNER_KEY] = self._shared.owner_row()
