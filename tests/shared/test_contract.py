@@ -64,6 +64,16 @@ def test_a_read_returns_one_turn_at_least_and_stops_at_its_limit(anywhere: Any) 
     assert log.read(len(entries[2].data) + 1, 0) == entries[2:4]
 
 
+def test_a_read_below_its_limit_has_all_that_was_there(anywhere: Any) -> None:
+    entries = history(4)
+    one, other = anywhere.open(), anywhere.open()
+    for entry in entries[:3]:
+        one.append(entry)
+    assert data_of(other.read(1, 0)) == data_of(entries[:1])
+    one.append(entries[3])
+    assert data_of(other.read(ALL, 0)) == data_of(entries[1:])
+
+
 def test_reading_and_appending_take_turns(anywhere: Any) -> None:
     entries = history(4)
     one, other = anywhere.open(), anywhere.open()

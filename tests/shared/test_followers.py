@@ -96,6 +96,23 @@ def test_waiting_for_a_turn_asks_the_log_at_its_pace(machines: Machines) -> None
             assert shown(me, turn) == {"k": 1}
 
 
+def test_a_follower_of_a_busy_owner_that_keeps_up_has_no_lag(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(machines) as db, follow(machines) as me:
+        log = me._tail._followed.log
+        read = log.read
+
+        def read_more(limit_bytes: int, wait: float) -> Any:
+            db.table("t").put("k", 1)  # so no read finds nothing
+            return read(limit_bytes, wait)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "read", read_more)
+            time.sleep(3)
+            me.snapshot(max_lag=2, timeout=20).close()
+
+
 def waits(me: planstep.Follower) -> None:
     with pytest.raises(TimeoutError):
         me.snapshot(at_least=1_000_000, timeout=1)

@@ -149,10 +149,11 @@ class Tail:
                     follower_waits(self._store.folder, error)
                     self._wake.wait(_AGAIN_SECONDS)
                     continue
+                if self._followed.at_end:
+                    self._complete_at = began
                 if taken:
                     self.heard_at, self._rest = time.monotonic(), _REST_MIN
                     continue
-                self._complete_at = began
                 self._node.changed.ring()
                 if log.polls:
                     self._wake.wait(min(self._rest, self.rest_max))

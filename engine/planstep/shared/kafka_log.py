@@ -196,8 +196,9 @@ class KafkaLog:
 
     def read(self, limit_bytes: int, wait: float) -> list[Entry]:
         deadline = monotonic() + wait
-        while not self._entries:
-            self._patiently(partial(self._read_to_end, limit_bytes))
+        while True:
+            if not self._entries or (self._size < limit_bytes and self._damage is None):
+                self._patiently(partial(self._read_to_end, limit_bytes))
             rest = deadline - monotonic()
             if self._entries or rest <= 0:
                 break

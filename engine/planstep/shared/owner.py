@@ -64,6 +64,8 @@ class Ownership:
         self.owner = Owner(0, nonce)
         self.end = 0
         """The last turn that was read."""
+        self.at_end = False
+        """The last read took all that was there when it began."""
         self._store_id = store_id
         self._kind = BEGIN
         self._sent = False  # an append is under way, or has failed
@@ -91,6 +93,7 @@ class Ownership:
             self._check_owner(entry)
             local.take(entry)
             self._pass(entry)
+        self.at_end = sum(len(entry.data) for entry in entries) < _READ_BYTES
         return len(entries)
 
     def once_more(self, nonce: bytes, local: LocalStore) -> "Ownership":

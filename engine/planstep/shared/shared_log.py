@@ -103,7 +103,7 @@ class SharedLog(Protocol):
         """Tells where reading goes on: behind turn `at.turn`."""
 
     def read(self, limit_bytes: int, wait: float) -> list[Entry]:
-        """Returns the next entries in order, one at least; it stops once they have `limit_bytes`.
+        """Returns the next entries in order, one at least, until they have `limit_bytes`, or to the end.
 
         At the end of the log it waits up to `wait` seconds for one; [] if none came. What it returned stays.
 
