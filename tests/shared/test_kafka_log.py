@@ -290,7 +290,7 @@ def test_records_of_others_are_passed_over(log: InPartition) -> None:
     owner.append(entries[1])
     reader = log.open()
     assert data_of(read_all(reader)) == data_of([begin, *entries])
-    assert reader.void == 1 + 2 * len(foreign)  # and the root
+    assert reader.counts.void_records == 1 + 2 * len(foreign)  # and the root
 
 
 def test_a_fetch_that_brings_nothing_ends_with_the_time_out(

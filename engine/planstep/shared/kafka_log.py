@@ -176,11 +176,6 @@ class KafkaLog:
     def linger(self) -> float:
         return 0.0
 
-    @property
-    def void(self) -> int:
-        """The number of records that were read and are part of no turn."""
-        return self._fold.void
-
     def wait_less(self, timeout: float) -> None:
         self._timeout = min(timeout, self._timeout)
 
