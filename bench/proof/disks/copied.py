@@ -22,6 +22,7 @@ from unittest.mock import patch
 from ....api.engine import Engine
 from ....errors import IoError
 from ....runtime import backup as backups
+from ....store import snapshot_restoring as copies
 from ....store.verify import Problem, verify
 from .calls import failing_calls
 from .engines import abandon, wait_stable
@@ -62,7 +63,7 @@ class Backup:
         with failing_calls(self.root) as calls:
             self.do(self.dry())
         call, nth = fails.of(dict(calls.counts))
-        blaming: Any = patch.object(backups, "verify", _verify_blaming) if blames else nullcontext()
+        blaming: Any = patch.object(copies, "verify", _verify_blaming) if blames else nullcontext()
         with blaming, failing_calls(self.root, call, nth, fails.code, fails.times) as calls:
             done = self._succeeds()
         if not done:
