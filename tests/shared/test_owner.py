@@ -14,7 +14,7 @@ from planstep.errors import (
     NoSpace,
     Trimmed,
 )
-from planstep.shared.entry import BEGIN, Entry, Owner, read_entry
+from planstep.shared.entry import BEGIN, NO_CHAIN, Entry, Owner, read_entry, seal
 from planstep.shared.memory_log import MemoryShared
 from planstep.shared.objects_log import ObjectsLog
 from planstep.shared.owner import OwnerRow, Ownership
@@ -242,3 +242,82 @@ def test_a_floor_that_is_not_known_leaves_a_fenced_turn_in_doubt(
     monkeypatch.setattr(ObjectsLog, "floor", cut)
     with pytest.raises(LogUnreachable):  # and not Fenced, which says that it has no effect
         append(zombie)
+
+
+# folders below the floor -----------------------------------------------------------------------
+
+
+def long_history() -> list[Entry]:
+    """Seals turns 1 to 4 of a first owner, 5 to 8 of a second one, and 9 to 12 of a third one."""
+    entries = history(4)
+    for term in (2, 3):
+        owner = Owner(term, nonce(f"owner {term}"))
+        entries.append(begin_behind(entries[-1], owner))
+        for _ in range(3):
+            entries.append(turn_behind(entries[-1], owner))
+    return entries
+
+
+def other_history(turns: int, begun: int, term: int) -> list[Entry]:
+    """Seals the same turns up to `begun`, from which on another owner goes on."""
+    entries = long_history()[: begun - 1]
+    owner = Owner(term, nonce("other"))
+    entries.append(begin_behind(entries[-1], owner))
+    while len(entries) < turns:
+        entries.append(turn_behind(entries[-1], owner))
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("turns", "floor"), [(turns, floor) for floor in (9, 10, 12) for turns in range(1, floor)]
+)
+def test_a_folder_below_the_floor_is_told_so(shared: Shared, turns: int, floor: int) -> None:
+    entries = long_history()
+    shared.write(*entries)
+    shared.open().trim(floor)
+    if turns not in (1, 5, 9):  # BEGINs
+        assert slot(turns) not in shared.memory.objects
+        void = begin_behind(entries[turns - 2], Owner(entries[turns - 2].owner.term + 1, b"v" * 16))
+        shared.write(void)
+    with pytest.raises(Trimmed):
+        shared.owner("later", Folder(entries[:turns]))
+
+
+@pytest.mark.parametrize("floor", [9, 10, 12])
+@pytest.mark.parametrize("turns", range(2, 9))
+def test_a_folder_of_another_history_below_the_floor_is_refused(
+    shared: Shared, turns: int, floor: int
+) -> None:
+    """Its turns are nowhere else, so no snapshot takes their place."""
+    shared.write(*long_history())
+    shared.open().trim(floor)
+    for begun in range(2, turns + 1):
+        for term in (1, 2, 3, 9):
+            with pytest.raises(Diverged, match=f"turn {turns}"):
+                shared.owner("later", Folder(other_history(turns, begun, term)))
+    for turn in range(5, turns + 1):  # the first owner went on where the second one began
+        ahead = history(turn, Owner(1, nonce("first")))
+        with pytest.raises(Diverged, match=f"turn {turn}"):
+            shared.owner("later", Folder(ahead))
+
+
+def test_a_folder_is_refused_that_has_the_turn_of_a_seed_from_elsewhere(shared: Shared) -> None:
+    """The log was put back, and goes on behind a folder that lacked the last turn."""
+    owner = Owner(9, nonce("reseeded"))
+    begin = seal(BEGIN, STORE, owner, 7, NO_CHAIN, 7)
+    shared.write(*history(6), begin, turn_behind(begin, owner))
+    shared.open().trim(7)
+    with pytest.raises(Trimmed):
+        shared.owner("later", Folder(history(5)))
+    with pytest.raises(Diverged, match="turn 6"):
+        shared.owner("later", Folder(history(6)))
+
+
+def test_damage_below_the_floor_refuses_no_folder(shared: Shared) -> None:
+    entries = long_history()
+    shared.write(*entries)
+    shared.memory.objects[slot(7)] = b"damaged"
+    shared.open().trim(10)
+    assert shared.memory.objects[slot(7)] == b"damaged"
+    with pytest.raises(Trimmed):
+        shared.owner("later", Folder(entries[:6]))

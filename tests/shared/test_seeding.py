@@ -12,7 +12,9 @@ from replica_kit import Machines, rows
 
 import planstep
 from planstep.runtime.seeding import restore_from, seed, stop
+from planstep.shared.registry import open_shared_log
 from planstep.shared.settings import Replicate
+from planstep.shared.shared_log import Root
 from planstep.store.files import Files
 from planstep.store.meta import load_meta
 from planstep.store.verify import verify
@@ -155,7 +157,9 @@ SEED = """
 import sys
 from pathlib import Path
 from planstep.runtime.seeding import seed
+from planstep.shared.registry import open_shared_log
 from planstep.shared.settings import Replicate
+from planstep.shared.shared_log import Root
 arm()
 seed(Path(sys.argv[2]), Replicate(sys.argv[3]))
 """
@@ -372,3 +376,36 @@ def test_23_a_kill_in_each_step_of_a_restore_leaves_nothing_under_the_name(
             assert rows(db) == expected
         shutil.rmtree(machines.folder("r"))
         assert not list(machines.home.glob("r.*"))
+
+
+def test_a_place_with_an_empty_log_of_another_store_stays_as_it_is(machines: Machines) -> None:
+    """Its first owner was killed before its first turn."""
+    fill(machines)
+    root = Root(bytes(16), "deterministic", 1)
+    open_shared_log(machines.url, root)[0].close()
+    before = sorted(machines.home.glob("log/**/*"))
+    with pytest.raises(planstep.Diverged, match="another store"):
+        seed(machines.folder("a"), settings_of(machines))
+    assert sorted(machines.home.glob("log/**/*")) == before
+    with planstep.open(machines.folder("a")):
+        pass
+
+
+def test_a_log_that_begins_with_turn_1_is_not_given_turns_and_the_folder_stays(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with machines.open("a") as db:
+        db.create_table("t").put(1, 1)
+    shutil.copytree(machines.home / "log", machines.home / "yesterday")
+    with machines.open("a") as db:
+        db.table("t").put(1, 2)
+    shutil.move(machines.home / "log", machines.home / "today")
+    shutil.move(machines.home / "yesterday", machines.home / "log")
+    with monkeypatch.context() as patch:
+        patch.setattr("planstep.shared.registry.PLACES", {})
+        with pytest.raises(planstep.NotSupported, match="first turn"):
+            seed(machines.folder("a"), settings_of(machines), reseed=True)
+    shutil.rmtree(machines.home / "log")
+    shutil.move(machines.home / "today", machines.home / "log")
+    with machines.open("a") as db:
+        assert rows(db) == {1: 2}

@@ -5,6 +5,7 @@ The numbers are those of the scenarios that replication is accepted by.
 
 import os
 import random
+import shutil
 import signal
 import threading
 from collections import Counter
@@ -237,3 +238,32 @@ def test_14_power_loss_of_the_owner(machines: Machines) -> None:
             db.close()
             assert problems(image / "s") == []
     assert losses.total() > 100, "the disk has lost something"
+
+
+def test_a_folder_with_turns_that_a_log_lost_is_not_replaced_by_a_snapshot(
+    machines: Machines,
+) -> None:
+    """Also once the log, which was put back and went on, is trimmed beyond it: they are nowhere else."""
+    with machines.open("a") as db:
+        db.create_table("t").put("k", 1)
+    shutil.copytree(machines.home / "log", machines.home / "yesterday")
+    with machines.take_over("b") as db:
+        for number in range(5):
+            db.table("t").put("lost", number)
+    shutil.rmtree(machines.home / "log")
+    (machines.home / "yesterday").rename(machines.home / "log")
+    with machines.open("a") as db:
+        for number in range(20):
+            db.table("t").put("new", number)
+        assert trim(db, machines) > 20
+        held = rows(db)
+    for _ in range(2):
+        with pytest.raises(planstep.Diverged, match="not that of the shared log"):
+            machines.open("b")
+        with pytest.raises(planstep.Diverged, match="keep the folder"):
+            planstep.follow(machines.folder("b"), machines.url)
+    with planstep.open(machines.folder("b"), read_only=True) as db:
+        assert rows(db) == {"k": 1, "lost": 4}
+    shutil.rmtree(machines.folder("b"))
+    with machines.open("b") as db:
+        assert rows(db) == held

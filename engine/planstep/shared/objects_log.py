@@ -32,7 +32,7 @@ from ..errors import (
 )
 from .ahead import AT_ONCE, FAR, Ahead, slot_name
 from .counts import CountedObjects, Counts
-from .entry import BEGIN, Entry, read_entry
+from .entry import BEGIN, NO_CHAIN, Entry, Owner, read_entry
 from .patient import LOG_TIMEOUT, PAUSE, PatientObjects
 from .root import encode_root, read_root
 from .runs import RUN, RUN_TURNS, RunWriter, run_name, turns_of
@@ -256,6 +256,25 @@ class ObjectsLog:
 
     def floor(self) -> int:
         return self.counts.see_floor(max(self._numbers(_FLOOR), default=1))
+
+    def wrote(self, owner: Owner, turn: int) -> bool:
+        """A void BEGIN is of a term that a later entry has, too, or none: terms of history rise."""
+        floor = self.floor()
+        above = 1 << 64
+        for number in reversed([number for number in self._numbers(_LOG) if number <= floor]):
+            entry = None
+            with suppress(Corruption):
+                entry = self._slot(number)
+            if entry is None or entry.owner.term >= above:
+                continue
+            if entry.kind != BEGIN and number < floor:
+                continue  # a trim is at work
+            if number <= turn:
+                return entry.owner == owner
+            if number == turn + 1 and entry.before == NO_CHAIN:
+                return False  # the log goes on behind a seed, whose last turn was in no log
+            above = entry.owner.term + (entry.kind != BEGIN)
+        return False
 
     def trim(self, turn: int, mark: bytes = b"") -> None:
         self._patient.put(f"{_FLOOR}{turn:020d}", _FLOOR_DATA)

@@ -16,6 +16,8 @@ The rules that make a store safe with any number of machines that hold themselve
     who finds another entry in its slot looks at the floor after that: above it, its  append
         turn may have been decided and trimmed, and a void BEGIN stands there
     a reader that meets a BEGIN looks at the floor after that                         catch_up
+    a folder below the floor makes room for a snapshot if its last turn is history:   find
+        BEGINs stay, and tell whose each turn was
 
 Left out: hosts beyond the first. A shared log carries the turns of one host.
 
@@ -120,6 +122,21 @@ class Ownership:
             return
         self.last = Position(turn - 1, row.before, row.mark)
         self.log.open(self.last)
+        try:
+            entry = self._own_last(turn)
+        except Trimmed:
+            if self.log.wrote(Owner(row.term, row.nonce), turn):
+                raise
+            raise Diverged(
+                f"turn {turn} of the folder is not that of the shared log, which is trimmed by now: keep the "
+                "folder if its last turns matter, and use an empty one"
+            ) from None
+        if entry.owner != (row.term, row.nonce):
+            raise Diverged(f"turn {turn} of the folder is not that of the shared log")
+        self._pass(entry)
+
+    def _own_last(self, turn: int) -> Entry:
+        """Reads the entry in the slot of the folder's last turn."""
         entries = self.log.read(1, 0)
         if not entries:
             self._look_at_floor(turn)
@@ -127,11 +144,8 @@ class Ownership:
                 f"the shared log ends before turn {turn}, where this folder is: use the log of this store; if it "
                 "was put back to an older state, `planstep replicate STORE URL --reseed` gives it what it lost"
             )
-        (entry,) = entries
-        self._check(entry)
-        if entry.owner != (row.term, row.nonce):
-            raise Diverged(f"turn {turn} of the folder is not that of the shared log")
-        self._pass(entry)
+        self._check(entries[0])
+        return entries[0]
 
     def _check(self, entry: Entry) -> None:
         """Checks that an entry is the next one of this store."""

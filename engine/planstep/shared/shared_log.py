@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from ..errors import NoSpace, TransactionTooLarge
 from .counts import Counts
-from .entry import NO_CHAIN, Entry
+from .entry import NO_CHAIN, Entry, Owner
 
 
 class EntryTooLarge(NoSpace, TransactionTooLarge):
@@ -126,6 +126,12 @@ class SharedLog(Protocol):
 
     def floor(self) -> int:
         """Returns the lowest turn that is not trimmed, 1 at first. It never falls. LogUnreachable."""
+
+    def wrote(self, owner: Owner, turn: int) -> bool:
+        """Returns whether a turn below the floor is that owner's, as BEGINs tell; True where none are kept.
+
+        LogUnreachable.
+        """
 
     def trim(self, turn: int, mark: bytes = b"") -> None:
         """Removes the turns below `turn`; a whole snapshot of that turn or a later one is there.
