@@ -22,9 +22,9 @@ from typing import Any
 from ..errors import Corruption, Diverged, FormatError, NotSupported, Trimmed
 from ..logs import snapshot_unusable
 from ..shared.entry import Entry
-from ..shared.objects_log import ObjectsLog, put_root
+from ..shared.objects_log import ObjectsLog, put_root, root_of
 from ..shared.owner import Ownership
-from ..shared.registry import make_place, open_shared_log
+from ..shared.registry import check_begins_anywhere, make_place, open_shared_log
 from ..shared.root import FORMAT as ROOT_FORMAT
 from ..shared.settings import Replicate
 from ..shared.shared_log import Position, Root, SharedLog
@@ -56,6 +56,7 @@ def seed(path: Path, settings: Replicate, reseed: bool = False) -> int:
         replicated = store.get(OWNER_KEY) is not None
         turn = store.last_turn
     if reseed and replicated:
+        check_begins_anywhere(settings.url)
         turn = _leave_behind(path, meta, settings)
     if reseed or not replicated:
         _begin_log(path, meta, settings, turn, reseed)
@@ -66,6 +67,9 @@ def seed(path: Path, settings: Replicate, reseed: bool = False) -> int:
 def _begin_log(path: Path, meta: Meta, settings: Replicate, turn: int, reseed: bool) -> None:
     where, timeout = settings.url, settings.log_timeout
     with closing(make_place(where)) as objects:
+        there = root_of(objects, where)
+        if there is not None:
+            _check_root(there, meta, where)  # before anything is written there
         log = ObjectsLog(objects, where, timeout)
         with closing(_open(path, meta)) as store:
             assert store.last_turn == turn
@@ -78,8 +82,15 @@ def _begin_log(path: Path, meta: Meta, settings: Replicate, turn: int, reseed: b
                 log.trim(turn + 1)
                 save_meta(store.folder, meta._replace(format=REPLICATED), Files())
         root = put_root(objects, where, Root(meta.shared_id, meta.mode, ROOT_FORMAT), timeout)
-    if root.store_id != meta.shared_id:
+    try:
+        _check_root(root, meta, where)
+    except Diverged:  # another machine made a log there meanwhile
         save_meta(path / "host-0", meta, Files())
+        raise
+
+
+def _check_root(root: Root, meta: Meta, where: str) -> None:
+    if root.store_id != meta.shared_id:
         raise Diverged(f"{where} is the shared log of another store: choose another URL")
 
 

@@ -55,6 +55,12 @@ def open_root(objects: Objects, where: str, root: Root | None) -> Root:
     return read_root(data, f"{where}/{_STORE}")
 
 
+def root_of(objects: Objects, where: str) -> Root | None:
+    """Returns the root of a log; None if there is none. FormatError, Corruption, IoError."""
+    data = objects.get(_STORE)
+    return None if data is None else read_root(data, f"{where}/{_STORE}")
+
+
 def put_root(objects: Objects, where: str, root: Root, timeout: float = LOG_TIMEOUT) -> Root:
     """Writes the root of a log whose floor is there already; returns the one that is there."""
     data = PatientObjects(objects, where, timeout).put(_STORE, encode_root(root))

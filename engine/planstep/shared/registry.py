@@ -66,13 +66,18 @@ def open_objects(url: str, root: Root | None, timeout: float = LOG_TIMEOUT) -> O
 
 
 def make_place(url: str) -> Objects:
-    """Makes the place for the log of a store that has turns. NotSupported where a log begins with turn 1."""
+    """Makes the place for the log of a store that has turns. NotSupported as `check_begins_anywhere`."""
+    check_begins_anywhere(url)
+    return PLACES[scheme_of(url)](url)
+
+
+def check_begins_anywhere(url: str) -> None:
+    """NotSupported where a log begins with turn 1."""
     scheme = scheme_of(url)
     if scheme not in PLACES:
         raise NotSupported(
             f"a log by {scheme}: URLs begins with a store's first turn: begin with an empty folder"
         )
-    return PLACES[scheme](url)
 
 
 def erase_shared_log(url: str) -> None:
