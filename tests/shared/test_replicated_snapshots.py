@@ -18,7 +18,8 @@ from replica_kit import Machines, rows
 
 import planstep
 from planstep.errors import IoError
-from planstep.runtime import snapshotting
+from planstep.runtime import seeding, snapshotting
+from planstep.runtime.seeding import restore_from
 from planstep.runtime.snapshotting import Snapshotter, snapshots_of
 from planstep.shared.entry import BEGIN
 from planstep.shared.files_log import FileObjects
@@ -391,3 +392,36 @@ def no_threads_left() -> Iterator[None]:
     yield
     names = {thread.name for thread in threading.enumerate()}
     assert not {name for name in names if name in ("planstep-snapshots", "planstep-tables")}
+
+
+@pytest.mark.parametrize("how", ["open", "restore"])
+def test_who_lists_snapshots_that_go_meanwhile_lists_once_more(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with machines.open("a", replicate=never(machines)) as db:
+
+        def go_on() -> None:
+            for _ in range(3):
+                write(db, 3)
+                snapshot_now(db, machines)
+
+        go_on()
+        where = snapshotting if how == "open" else seeding
+        really = where.restore_snapshot  # type: ignore[attr-defined]
+        tries: list[Manifest] = []
+
+        def slowly(snapshots: Any, manifest: Manifest, *args: Any) -> None:
+            tries.append(manifest)
+            if len(tries) == 1:
+                go_on()
+            really(snapshots, manifest, *args)
+
+        monkeypatch.setattr(where, "restore_snapshot", slowly)
+        if how == "open":
+            with planstep.follow(machines.folder("b"), machines.url) as me:
+                assert rows(me.db) == rows(db)
+        else:
+            restore_from(never(machines), machines.folder("b"))
+            with planstep.open(machines.folder("b")) as restored:
+                assert rows(restored) == rows(db)
+    assert len(tries) > 1 and tries[0].turn < tries[-1].turn

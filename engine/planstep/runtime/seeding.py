@@ -37,7 +37,7 @@ from ..store.snapshot_making import make_snapshot
 from ..store.snapshot_restoring import check_whole, restore_snapshot, skip_generations
 from .open_stores import OpenOptions, open_runtime
 from .replication import ReplicatedFolder
-from .snapshotting import snapshots_of
+from .snapshotting import leading_on, snapshots_of
 from .unfinished import give_name, making
 
 GENERATIONS_APART = 1_000
@@ -246,11 +246,8 @@ def _begin_copy(
     settings: Replicate, log: SharedLog, root: Root, folder: Path, meta: Meta, turn: int | None
 ) -> None:
     """Fills a folder from the newest whole snapshot of that turn at most; without one it stays empty."""
-    floor = log.floor()
     with snapshots_of(settings, log, root) as snapshots:
-        for manifest in () if snapshots is None else snapshots.newest_first(turn):
-            if manifest.floor_max < floor:
-                continue
+        for manifest in () if snapshots is None else leading_on(snapshots, log, turn):
             try:
                 assert snapshots is not None
                 restore_snapshot(snapshots, manifest, folder, meta)
@@ -258,6 +255,7 @@ def _begin_copy(
             except Corruption as error:
                 snapshot_unusable(manifest.stem, error)
                 shutil.rmtree(folder)
+    floor = log.floor()
     if floor > 1:
         gone = Trimmed(floor)
         asked = "it" if turn is None else f"turn {turn}"

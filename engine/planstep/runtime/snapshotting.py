@@ -177,13 +177,26 @@ def begin_from_snapshot(
     with snapshots_of(settings, log, root) as snapshots:
         if snapshots is None:
             return False
-        floor = log.floor()
         folder_id = os.urandom(16) if meta is None else meta.folder_id
         new = Meta(REPLICATED, root.store_id, root.mode, 1, folder_id=folder_id)
-        for manifest in snapshots.newest_first():
-            if manifest.floor_max >= floor and restore_whole(snapshots, manifest, path, new):
-                return True
-    return False
+        return any(
+            restore_whole(snapshots, manifest, path, new) for manifest in leading_on(snapshots, log)
+        )
+
+
+def leading_on(
+    snapshots: Snapshots, log: SharedLog, turn_max: int | None = None
+) -> Iterator[Manifest]:
+    """Yields the whole snapshots, of turn `turn_max` at most, behind which the log goes on, the newest first.
+
+    It lists once more, with newer ones, if the log was trimmed meanwhile: those that it yielded may be gone.
+    """
+    listed = 0
+    while (floor := log.floor()) > listed:
+        listed = floor
+        for manifest in snapshots.newest_first(turn_max):
+            if manifest.floor_max >= floor:
+                yield manifest
 
 
 def restore_whole(snapshots: Snapshots, manifest: Manifest, path: Path, meta: Meta) -> bool:
