@@ -96,3 +96,16 @@ def test_a_store_is_restored_from_a_log(
     run("restore", "--turn", 5, store, tmp_path / "x", status=2)
     run("restore", store, status=2)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_restore_is_told_where_snapshots_are(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic has no room for them, so a log that was trimmed cannot be restored without."""
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "planstep.cli.backups.restore_from", lambda *args: (given.append(args), 7)[1]
+    )
+    run("restore", "--from", "kafka://k1:9092/shop", "--snapshots", "s3://b/shop", tmp_path / "x")
+    assert given[0][0].snapshots == "s3://b/shop"
+    run("restore", "--snapshots", "s3://b/shop", tmp_path / "x", tmp_path / "y", status=2)

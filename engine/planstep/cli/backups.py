@@ -12,6 +12,7 @@ from ..runtime.backup import restore as restore_store
 from ..runtime.seeding import restore_from
 from ..shared.settings import Replicate
 from .output import Json, Store, interruptible, print_result, progress
+from .shared_logs import Snapshots
 from .values import readable
 
 _NOTHING = "nothing was made or replaced"
@@ -58,6 +59,8 @@ def restore(
     turn: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With --from: as of this turn.")
     ] = None,
+    *,
+    snapshots: Snapshots = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the store that is there.")
     ] = False,
@@ -70,7 +73,7 @@ def restore(
 
     --from makes an ordinary store from the shared log of a replicated one, which goes
     on meanwhile: from its newest snapshot and the turns behind that, up to turn N.
-    STORE must not be there yet.
+    STORE must not be there yet. --snapshots is for a log in no object store.
 
     JSON: path, step, hosts, records, rows, bytes (of records); with --from: path,
     url, turn.
@@ -78,9 +81,10 @@ def restore(
     Example: planstep restore shop-monday.planstep shop.planstep --force
     """
     if url is not None:
-        _restore_from(url, turn, source if store is None else store, force, as_json)
+        settings = Replicate(url, snapshots=snapshots)
+        _restore_from(settings, turn, source if store is None else store, force, as_json)
         return
-    if source is None or store is None or turn is not None:
+    if source is None or store is None or (turn, snapshots) != (None, None):
         raise typer.BadParameter("give FROM and STORE, or --from URL and STORE", param_hint="FROM")
     with interruptible(_NOTHING), progress("records", 1_000_000) as tell:
         done = restore_store(source, store, force, partial(tell, "restore"))
@@ -88,13 +92,13 @@ def restore(
 
 
 def _restore_from(
-    url: str, turn: int | None, store: Path | None, force: bool, as_json: bool
+    settings: Replicate, turn: int | None, store: Path | None, force: bool, as_json: bool
 ) -> None:
     if store is None or force:
         raise typer.BadParameter("give the STORE to be made, without --force", param_hint="STORE")
     with interruptible(_NOTHING):
-        last = restore_from(Replicate(url), store, turn)
-    done = {"path": str(store), "url": url, "turn": last}
+        last = restore_from(settings, store, turn)
+    done = {"path": str(store), "url": settings.url, "turn": last}
     print_result(done, as_json, f"restored to {store}: turn {last}, verified")
 
 

@@ -55,7 +55,7 @@ from ..store.owner_lock import OwnerLock
 from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
 from ..store.replicated import OWN_KEYS, OWNER_KEY
-from ..store.snapshot_restoring import check_whole, skip_generations
+from ..store.snapshot_restoring import GENERATIONS_APART, check_whole, skip_generations
 from ..tablets.participant import TxRecord
 from .consistent_cut import settle, views_of
 from .deferred_signals import Uninterrupted
@@ -64,7 +64,6 @@ from .replace_store import refuse_readers, replace
 from .runtime import Runtime
 from .unfinished import give_name, making
 
-GENERATIONS_APART = 1_000
 _TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
 _STAGED_KEY_BYTES = 17
 """Of a partition's rows `s<tx>`; the row `s` of mode "pulsar" is a snapshot of aborted ids."""

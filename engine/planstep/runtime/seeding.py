@@ -34,14 +34,16 @@ from ..store.files import Files, typed_errors
 from ..store.meta import FORMAT, REPLICATED, Meta, load_meta, save_meta
 from ..store.replicated import OPENED_KEY, OWN_KEYS, OWNER_KEY
 from ..store.snapshot_making import make_snapshot
-from ..store.snapshot_restoring import check_whole, restore_snapshot, skip_generations
+from ..store.snapshot_restoring import (
+    GENERATIONS_APART,
+    check_whole,
+    restore_snapshot,
+    skip_generations,
+)
 from .open_stores import OpenOptions, open_runtime
 from .replication import ReplicatedFolder
 from .snapshotting import leading_on, snapshots_of
 from .unfinished import give_name, making
-
-GENERATIONS_APART = 1_000
-"""As backups have it: original and copy do not give one id to two transactions."""
 
 
 def seed(path: Path, settings: Replicate, reseed: bool = False) -> int:

@@ -82,7 +82,6 @@ class Snapshotter:
         self._counted = store.counters.log_bytes
         self._earlier = 0
         self._opened_turn = store.last_turn
-        self.made = 0
 
     def serve(self, stopping: Latch) -> None:
         """Makes snapshots as they are due, until the engine stops; then a last one if it is closed in order."""
@@ -146,7 +145,6 @@ class Snapshotter:
         if newest is None or newest.turn + 1 < store.table.state()[0]:
             newest, sent = make_snapshot(store, snapshots, newest, log.floor, check=self._check)
             self._newest, self._counted, self._earlier = newest, counted, 0
-            self.made += 1
             took = time.monotonic() - began
             snapshot_made(store.folder, newest.turn, newest.bytes, sent, took)
         trim_behind(log, snapshots, self._settings.keep)

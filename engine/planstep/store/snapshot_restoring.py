@@ -29,6 +29,9 @@ from .tables.lmdb_errors import not_written
 from .tables.table import Table
 from .verify import verify
 
+GENERATIONS_APART = 1_000
+"""How far a copy's generations are from the original's, so that the two never give one id to two transactions."""
+
 
 def restore_snapshot(snapshots: Snapshots, manifest: Manifest, folder: Path, meta: Meta) -> None:
     """Fills the folder, which is not there yet. Corruption for a snapshot that is damaged or lacks a part; IoError,
