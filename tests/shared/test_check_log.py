@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from s3_kit import new_bucket
-from shared_kit import InFolder, filled, read_all
+from shared_kit import ROOT, InFolder, filled, read_all
 
 from planstep.bench.proof.s3_servers import request
 from planstep.bench.proof.s3_wire import Wire
 from planstep.errors import IoError, NotSupported, PlanstepError
 from planstep.shared import check_log as module
 from planstep.shared.check_log import Report, check_log
+from planstep.shared.registry import open_shared_log
 
 SLOT = "/log/"
 
@@ -65,6 +66,16 @@ def test_a_folder_passes_and_is_left_as_it_was(tmp_path: Path, there: bool) -> N
     assert sorted(tmp_path.rglob("*")) == before
     assert read_all(folder.open()) == entries
     folder.close()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_prefix_that_has_a_log_passes_and_keeps_it(url: str, server: str) -> None:
+    log, _ = open_shared_log(url, ROOT)
+    log.close()
+    before = names_in(url, server).count(b"<Key>")
+    report = run(url, 3)
+    assert report.verdict == "passed", report
+    assert names_in(url, server).count(b"<Key>") == before == 1
 
 
 def test_too_few_slots_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from ..errors import FormatError, IoError, MissingExtra, NotSupported
 from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT, patiently
-from .root import is_root
+from .root import is_root, is_temporary
 from .shared_log import Root, SharedLog
 
 _CONNECT_MS = 2_000
@@ -279,8 +279,8 @@ class BucketObjects:
 
     def check_outside(self) -> None:
         """FormatError if the prefix is inside another log's, as far as that may be read."""
-        above = self._prefix.rpartition("/")[0]
-        while above:
+        above, _, name = self._prefix.rpartition("/")
+        while above and not is_temporary(name):
             parent = BucketObjects(f"{self.where[: -len(self._prefix)]}{above}")
             with suppress(BucketError):
                 if is_root(parent.get("store") or b""):

@@ -35,7 +35,7 @@ from .contender import LARGE_EACH
 from .files_log import folder_of
 from .objects_log import ObjectsLog
 from .registry import CHECKED_AT_OPENING, erase_shared_log, open_shared_log, scheme_of
-from .root import FORMAT
+from .root import FORMAT, name_temporary
 from .shared_log import Position, Root, SharedLog
 
 CONTENDERS = "abcde"
@@ -208,7 +208,7 @@ def check_log(url: str, seconds: float, tell: Tell, timeout: float = _TIMEOUT) -
 
 def _place(url: str) -> str:
     """Returns the URL of a new log behind another one; beside a folder that is not there yet."""
-    own = f"check-{os.urandom(6).hex()}"
+    own = name_temporary(os.urandom(6))
     if scheme_of(url) == "file" and not folder_of(url).exists():
         return f"{url.rstrip('/')}-{own}"
     return f"{url.rstrip('/')}/{own}"

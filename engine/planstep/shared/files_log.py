@@ -37,7 +37,7 @@ from ..store.files import (
 )
 from .objects_log import ObjectsLog, open_root
 from .patient import LOG_TIMEOUT
-from .root import is_root
+from .root import is_root, is_temporary
 from .shared_log import EntryTooLarge, Root, SharedLog
 
 _FOLDERS = ("log", "floor", "new")
@@ -106,6 +106,8 @@ def folder_of(url: str) -> Path:
 
 def check_outside(path: Path) -> None:
     """FormatError for a path inside a shared log, which would be counted, or removed, with it."""
+    if is_temporary(path.name):
+        return
     for above in Path(os.path.realpath(path)).parents:
         if _is_log(above):
             raise FormatError(

@@ -5,6 +5,7 @@
 Next: files_log.py.
 """
 
+import re
 from struct import Struct
 
 from ..crc import crc32
@@ -15,6 +16,7 @@ FORMAT = 1
 _HEAD = Struct("<4sI16sI")
 _CRC = Struct("<I")
 _MAGIC = b"PSR1"
+_TEMPORARY = re.compile("check-[0-9a-f]{12}")
 
 
 def encode_root(root: Root) -> bytes:
@@ -27,6 +29,15 @@ def encode_root(root: Root) -> bytes:
 def is_root(data: bytes) -> bool:
     """Returns whether these bytes are meant to be a root; they may be damaged."""
     return data.startswith(_MAGIC)
+
+
+def name_temporary(random: bytes) -> str:
+    """Names a log that is made inside another one, to check its server, and removed soon."""
+    return f"check-{random.hex()}"
+
+
+def is_temporary(name: str) -> bool:
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def read_root(data: bytes, where: str) -> Root:
