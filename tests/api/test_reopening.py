@@ -29,8 +29,8 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
 OF_A_MODE = {"protocol_version": "kafka", "kafka": "kafka", "pulsar": "pulsar"}
 OF_THE_CALL = ("path", "create", "wait", "switch_interval", "takeover", "gc")
 """Parameters of the opening call, which are no settings of an engine."""
-OF_A_LOG = ("replicate",)
-"""Settings that need a shared log: shared/test_replicated_opening.py."""
+OF_A_LOG = ("replicate", "follow")
+"""Settings that need a shared log: shared/test_replicated_opening.py, shared/test_followers.py."""
 
 
 def fitting(setting: str) -> dict[str, Any]:

@@ -60,6 +60,11 @@ class AsyncEngine(AsyncClosing):
         """The commit protocol of the store: "deterministic", "kafka" or "pulsar"."""
         return self.sync.mode
 
+    @property
+    def turn(self) -> int:
+        """The number of the store's last turn, as `Engine.turn`."""
+        return self.sync.turn
+
     # transactions --------------------------------------------------------------------------
 
     def transaction(self, worker: str | None = None) -> AsyncTransaction:
