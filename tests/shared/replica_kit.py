@@ -148,3 +148,24 @@ def wait_queued(db: planstep.Engine) -> None:
     """Waits until an input is in the inbox behind the running turn."""
 
     until(lambda: db._runtime.nodes[0].inbox)
+
+
+ZOMBIE = """
+import os, sys
+import planstep
+
+db = planstep.open(sys.argv[1], replicate=sys.argv[2])
+table = db.create_table("t")
+errors = []
+for i in range(1_000_000):
+    try:
+        table.put(i, "old")
+    except planstep.PlanstepError as error:
+        errors.append(type(error).__name__)
+        if len(errors) == 3:
+            break
+    else:
+        os.write(1, f"{i}\\n".encode())
+print(*errors, flush=True)
+db.close()
+"""

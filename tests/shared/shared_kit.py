@@ -334,3 +334,24 @@ def take_over(backing: Any) -> None:
         assert not machine.refused
     machine.step()
     assert len(machine.acknowledged) == 2
+
+
+def play_bad_day(
+    backing: Any, open_faulty: Callable[[BadDay], Any], seed: int, steps: int
+) -> tuple[list[Entry], list[Machine], BadDay]:
+    """Lets three machines work on a bad day, each call of theirs with one attempt, and judges them."""
+    day = BadDay(seed)
+    machines = [Machine(open_faulty(day), name) for name in "abc"]
+    draw = random.Random(seed)
+    awake = machines[0]
+    for _ in range(steps):
+        if draw.random() < 0.1:
+            awake = draw.choice(machines)
+        if draw.random() < 0.02:
+            awake.restart()
+        awake.step()
+    day.end()
+    entries = judge(backing, machines)
+    take_over(backing)
+    judge(backing, machines)
+    return entries, machines, day

@@ -1,8 +1,8 @@
 """Tests machines on a shared log whose store answers wrongly, late, twice or not at all."""
 
-import random
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from shared_kit import (
     history,
     judge,
     nonce,
+    play_bad_day,
     read_all,
     slot,
     take_over,
@@ -37,22 +38,7 @@ def open_faulty(backing: Backing, day: BadDay, timeout: float = 0.0) -> ObjectsL
 
 
 def play(backing: Backing, seed: int, steps: int) -> tuple[list[Entry], list[Machine], BadDay]:
-    """Lets three machines work on a bad day, each call of theirs with one attempt, and judges them."""
-    day = BadDay(seed)
-    machines = [Machine(open_faulty(backing, day), name) for name in "abc"]
-    draw = random.Random(seed)
-    awake = machines[0]
-    for _ in range(steps):
-        if draw.random() < 0.1:
-            awake = draw.choice(machines)
-        if draw.random() < 0.02:
-            awake.restart()
-        awake.step()
-    day.end()
-    entries = judge(backing, machines)
-    take_over(backing)
-    judge(backing, machines)
-    return entries, machines, day
+    return play_bad_day(backing, partial(open_faulty, backing), seed, steps)
 
 
 def test_machines_agree_whatever_goes_wrong() -> None:

@@ -1,6 +1,5 @@
 """Tests the log over a Kafka partition: what an append believes, roots, trims, and machines on bad days."""
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -15,10 +14,9 @@ from shared_kit import (
     data_of,
     filled,
     history,
-    judge,
     nonce,
+    play_bad_day,
     read_all,
-    take_over,
     turn_behind,
 )
 
@@ -85,22 +83,8 @@ class Counting(MemoryPartition):
 
 
 def play(seed: int, steps: int) -> tuple[list[Entry], list[Machine], BadDay]:
-    """Lets three machines work on a bad day, each call of theirs with one attempt, and judges them."""
-    backing, day = InPartition(), BadDay(seed)
-    machines = [Machine(backing.faulty(day), name) for name in "abc"]
-    draw = random.Random(seed)
-    awake = machines[0]
-    for _ in range(steps):
-        if draw.random() < 0.1:
-            awake = draw.choice(machines)
-        if draw.random() < 0.02:
-            awake.restart()
-        awake.step()
-    day.end()
-    entries = judge(backing, machines)
-    take_over(backing)
-    judge(backing, machines)
-    return entries, machines, day
+    backing = InPartition()
+    return play_bad_day(backing, backing.faulty, seed, steps)
 
 
 @pytest.mark.parametrize("limit", [900_000, LIMIT])

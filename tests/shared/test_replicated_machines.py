@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 import replica_kit
 from kit import Child, python
-from replica_kit import Machines, rows
+from replica_kit import ZOMBIE, Machines, rows
 
 import planstep
 from planstep.shared.entry import BEGIN
@@ -36,26 +36,6 @@ def write(n):
 for n in range(64):
     threading.Thread(target=write, args=(n,), daemon=True).start()
 threading.Event().wait()
-"""
-
-ZOMBIE = """
-import os, sys
-import planstep
-
-db = planstep.open(sys.argv[1], replicate=sys.argv[2])
-table = db.create_table("t")
-errors = []
-for i in range(1_000_000):
-    try:
-        table.put(i, "old")
-    except planstep.PlanstepError as error:
-        errors.append(type(error).__name__)
-        if len(errors) == 3:
-            break
-    else:
-        os.write(1, f"{i}\\n".encode())
-print(*errors, flush=True)
-db.close()
 """
 
 TAKER = """

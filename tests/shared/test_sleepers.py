@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 import replica_kit
 from kit import Child
-from replica_kit import Hooks, Machines, rows
+from replica_kit import ZOMBIE, Hooks, Machines, rows
 
 import planstep
 from planstep.bench.proof.disks.engines import (
@@ -35,26 +35,6 @@ from planstep.shared.registry import open_shared_log
 
 machines = replica_kit.machines
 hooks = replica_kit.hooks
-
-ZOMBIE = """
-import os, sys
-import planstep
-
-db = planstep.open(sys.argv[1], replicate=sys.argv[2])
-table = db.create_table("t")
-errors = []
-for i in range(1_000_000):
-    try:
-        table.put(i, "old")
-    except planstep.PlanstepError as error:
-        errors.append(type(error).__name__)
-        if len(errors) == 3:
-            break
-    else:
-        os.write(1, f"{i}\\n".encode())
-print(*errors, flush=True)
-db.close()
-"""
 _SECONDS = 120
 
 
