@@ -277,7 +277,8 @@ seen = []
 
 def told(event, args):
     paths = [os.fsdecode(a) for a in args if isinstance(a, (str, bytes, os.PathLike))]
-    seen.extend(f"{event} {p}" for p in paths if watching and p.startswith(str(folder)))
+    inside = [p for p in paths if p == str(folder) or p.startswith(f"{folder}/")]
+    seen.extend(f"{event} {p}" for p in inside if watching)
 
 watching = True
 sys.addaudithook(told)
