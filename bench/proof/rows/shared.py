@@ -12,13 +12,14 @@ Next: ../worlds/replicated/seed.py.
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..parallel import gather
 from ..simulator import bucket, fate
 from ..worlds.replicated.kafka import play_kafka
 from ..worlds.replicated.planted import BY_NAME
 from ..worlds.replicated.seed import play
+from .hunts import Hunt, hunt_all, hunts
 from .registry import SHARE, RowOptions, RowResult
 
 SEEDS, QUICK_SEEDS = 10_000, 60
@@ -52,18 +53,11 @@ KNOWN: dict[str, int] = {
 """The seed that caught a planted bug before, for a quick run; the first one for a bug that is not listed."""
 
 
-class Hunt(NamedTuple):
-    """A bug to plant, and the first seed to try."""
-
-    name: str
-    seed: int
-
-
 def run(options: RowOptions) -> RowResult:
     seeds = options.seeds(SHARE * QUICK_SEEDS if options.quick else SEEDS)
     work: list[Any] = [*seeds]
     if options.runs is None:
-        work += _hunts(options)
+        work += hunts(options, BY_NAME, KNOWN)
     result = gather(
         options,
         partial(_work, options.memory),
@@ -87,19 +81,9 @@ def run(options: RowOptions) -> RowResult:
 
 def control(options: RowOptions) -> RowResult:
     """Plants each bug once: the judge has to report every one."""
-    result = gather(options, partial(_work, options.memory), _hunts(options))
-    tried = result.figures["tried"]
-    missed = [name for name in BY_NAME if name not in tried]
-    figures: dict[str, Any] = {"seeds needed": dict(sorted(tried.items()))}
-    if missed:
-        figures |= {"not_noticed": missed, "said_instead": result.violations}
-    said = [] if missed else result.figures["said"]
-    return RowResult(len(tried), violations=said, figures=figures)
-
-
-def _hunts(options: RowOptions) -> list[Hunt]:
-    known = KNOWN if options.quick else {}
-    return [Hunt(name, known.get(name, options.seed)) for name in BY_NAME]
+    return hunt_all(
+        options, partial(_work, options.memory), hunts(options, BY_NAME, KNOWN), "seeds needed"
+    )
 
 
 def _work(folder: Path, work: Any) -> RowResult:

@@ -11,7 +11,7 @@ Next: ../worlds/shared/world.py.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..parallel import gather
 from ..worlds.exhaustive.search import search
@@ -21,6 +21,7 @@ from ..worlds.shared.scenes import SCENES, SmallShared
 from ..worlds.shared.state import Scene
 from ..worlds.shared.stories import STORIES
 from ..worlds.shared.walk import walk
+from .hunts import Hunt, hunt_all, hunts
 from .registry import RowOptions, RowResult
 
 WALKS = 4_000
@@ -54,20 +55,13 @@ KNOWN: dict[str, int] = {
 """The seed that caught a removed rule before, for a quick run; the first one for a rule that is not listed."""
 
 
-class Hunt(NamedTuple):
-    """A rule to remove, and the first seed to try."""
-
-    name: str
-    seed: int
-
-
 def run(options: RowOptions) -> RowResult:
     seeds = options.seeds(WALKS)
     work: list[Any] = [*seeds]
     if options.runs is None:
         most = QUICK_SCENE if options.quick else None
         work += [(scene, most or states) for scene, states in SCENES]
-        work += [*STORIES, *_hunts(options)]
+        work += [*STORIES, *hunts(options, BY_NAME, KNOWN)]
     result = gather(
         options, _work, work, lambda one: options.again(one if isinstance(one, int) else None)
     )
@@ -89,19 +83,7 @@ def run(options: RowOptions) -> RowResult:
 
 def control(options: RowOptions) -> RowResult:
     """Removes each rule once: the judge has to report every one."""
-    result = gather(options, _work, _hunts(options))
-    tried = result.figures["tried"]
-    missed = [name for name in BY_NAME if name not in tried]
-    figures: dict[str, Any] = {"walks needed": dict(sorted(tried.items()))}
-    if missed:
-        figures |= {"not_noticed": missed, "said_instead": result.violations}
-    said = [] if missed else result.figures["said"]
-    return RowResult(len(tried), violations=said, figures=figures)
-
-
-def _hunts(options: RowOptions) -> list[Hunt]:
-    known = KNOWN if options.quick else {}
-    return [Hunt(name, known.get(name, options.seed)) for name in BY_NAME]
+    return hunt_all(options, _work, hunts(options, BY_NAME, KNOWN), "walks needed")
 
 
 def _work(work: Any) -> RowResult:

@@ -247,7 +247,7 @@ def _points(n: int) -> Points:
 
 
 class _Killed(NamedTuple):
-    """What is killed, the folders of the machine and of the log, and what is repeated after the kill."""
+    """Names a program to kill, the folders of its machine and log, and what is repeated after the kill."""
 
     body: Callable[..., None]
     machine: str

@@ -138,7 +138,7 @@ class Way:
         return names
 
     def sizes(self) -> dict[str, int]:
-        raise NotImplementedError("no machine asks for it")
+        raise AssertionError("sizes are for `planstep replicate status`: no machine asks for them")
 
     def remove(self, name: str) -> None:
         self._go()

@@ -10,7 +10,7 @@ the log. A folder that has what the log has not is Diverged, and nothing is chan
 
 Left out: hosts beyond the first, stores in memory. snapshotting.py has snapshots, follower.py followers.
 
-Next: ../shared/owner.py.
+Next: snapshotting.py; the rules of ownership are in shared/owner.py.
 """
 
 import math

@@ -62,7 +62,7 @@ class Replicate:
     @classmethod
     def of(cls, given: "str | Replicate") -> "Replicate":
         """Returns settings as they are, and the defaults for a URL."""
-        return given if isinstance(given, cls) else cls(given)  # type: ignore[arg-type]
+        return given if isinstance(given, Replicate) else cls(given)
 
 
 def _number(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:

@@ -61,7 +61,7 @@ class CalledObjects:
         return [name for name in names if name > start]
 
     def sizes(self) -> dict[str, int]:
-        raise NotImplementedError("no machine of the model asks for it")
+        raise AssertionError("sizes are for `planstep replicate status`: no machine asks for them")
 
     def remove(self, name: str) -> None:
         self._call(DELETE, name)
