@@ -249,7 +249,7 @@ def test_the_command_becomes_the_program(machines: Machines) -> None:
         (["--take-over-after", "soon"], 2, "no time"),
         (["--", "true"], 2, "--take-over-after"),
         (["--take-over-after", "1s", "--", "no-such-program"], 2, "no program"),
-        ([], 1, "No such file"),
+        ([], 1, "is not there: mount its disk"),
     ],
 )
 def test_words_that_do_not_fit(machines: Machines, words: Any, status: int, error: str) -> None:

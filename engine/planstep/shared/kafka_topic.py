@@ -107,9 +107,10 @@ class Topic:
         """No request is sent yet. MissingExtra, ValueError, IoError."""
         self.where = address.where
         self._name, self._weak = address.topic, address.weak
+        given = settings_of_users()
         self._kafka = _library()
         self._settings = {
-            **settings_of_users(),
+            **given,
             **_QUIET,
             "bootstrap.servers": address.brokers,
             "error_cb": self._report,
