@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,17 +10,22 @@ import pytest
 
 from planstep.bench.proof.rows import shared as row
 from planstep.bench.proof.rows.registry import RowOptions, RowResult
-from planstep.bench.proof.simulator.bucket import Bucket
+from planstep.bench.proof.simulator.acting import UP
+from planstep.bench.proof.simulator.bucket import NONE, Bucket
 from planstep.bench.proof.simulator.fiber import Fiber, FiberLock, Killed, current
+from planstep.bench.proof.simulator.shared_world import SharedWorld
 from planstep.bench.proof.worlds.mutants.mutant import Mutant, function_of, mutate
 from planstep.bench.proof.worlds.replicated.history import History
 from planstep.bench.proof.worlds.replicated.kafka import play_kafka
 from planstep.bench.proof.worlds.replicated.planted import BY_NAME, PLANTED
-from planstep.bench.proof.worlds.replicated.seed import play
+from planstep.bench.proof.worlds.replicated.seed import SharedWorkloads, play, until_up
+from planstep.bench.proof.worlds.replicated.swarm import draw_settings
 from planstep.coordinator.plan import ABORTED, COMMITTED
 from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
+from planstep.proto.messages import PartitionPart
 from planstep.proxy.deterministic import Result
 from planstep.shared.entry import BEGIN, NO_CHAIN, TURN, Entry, Owner, seal
+from planstep.shared.settings import Replicate
 from planstep.store import MemoryStore
 from planstep.store.turn import encode_changes
 
@@ -157,6 +163,52 @@ def test_a_folder_is_a_prefix(bucket: Bucket) -> None:
     turn.put(b"k1", (7,))
     other.commit(turn)
     assert "J3: it is no prefix of the history at turn 1" in next(history.folder(other, "it"))
+
+
+# machines ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SharedWorld]:
+    world = SharedWorld(1, tmp_path, 2, Replicate("file:///bucket"))
+    with world.real_calls():
+        world.act(None)
+        world.open(world.machines[0], takeover=False)
+        until_up(world)
+        yield world
+
+
+def test_a_frozen_machine_goes_on_as_soon_as_it_is_spared(world: SharedWorld) -> None:
+    machine = world.machines[0]
+    seen: list[int] = []
+    machine.frozen_until = world.now + 3_000
+    with world.at(machine):
+        for number in range(3):
+            world.after(1.0, seen.append, number)
+    world.pass_ms(10)
+    assert seen == []
+    world.heal()
+    world.pass_ms(1)
+    assert seen == [0, 1, 2]
+
+
+def test_no_client_goes_on_from_what_a_closing_engine_withdraws(world: SharedWorld) -> None:
+    machine = world.machines[0]
+    begun = []
+    with world.at(machine):
+        work = SharedWorkloads(world, draw_settings(1, 10))
+        tablet = work.at.inputs[0]
+        pieces = [{tablet: (number, ((b"ahead", 1),))} for number in range(2)]
+        commit = {tablet: PartitionPart(slices=((b"last", 1),), staged=2)}
+        world.bucket.ways = replace(NONE, slow=1.0)
+        begun.append(world.commit_ahead(pieces, commit))
+        world.task(world.close, machine)
+        while machine.status == UP:
+            begun.append(world.commit_ahead(pieces, commit))
+            world.pass_ms(20)
+    assert len(begun) > 3
+    reasons = [world.results[tx].reason for tx in begun if tx in world.results]
+    assert not any(reason and "lost" in reason for reason in reasons)
 
 
 # planted bugs, and the row ------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class MachineFiles(FastFiles):
 @dataclass(eq=False)
 class Machine:
     """A machine. `own`: what the world has of it while another one acts; `tasks`: calls that wait for the one under
-    way to end; `beside`: calls beside those."""
+    way to end; `beside`: calls beside those; `held`: events that wait until it is no longer frozen."""
 
     number: int
     path: Path
@@ -61,6 +61,7 @@ class Machine:
     tasks: list[tuple[Callable[..., object], tuple[Any, ...]]] = field(default_factory=list)
     beside: list[Fiber] = field(default_factory=list)
     frozen_until: float = 0.0
+    held: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)
     backup: Path | None = None
     files: MachineFiles = field(default_factory=MachineFiles)
     snapshotter: Any = None
@@ -134,13 +135,22 @@ class Acting:
 
     def _as(self, machine: Machine | None, call: Callable[..., None], args: Any) -> None:
         if machine is not None and machine.frozen_until > self.now:
-            self._schedule(machine.frozen_until, machine, call, args)
+            if not machine.held:
+                self._schedule(machine.frozen_until, None, self.thaw, (machine,))
+            machine.held.append((call, args))
             return
         with self.at(machine):
             call(*args)
 
+    def thaw(self, machine: Machine) -> None:
+        """Lets a machine go on with what it was to do while it was frozen, if it is not any more."""
+        held, machine.held = machine.held, []
+        for call, args in held:
+            self._schedule(self.now, machine, call, args)
+
     def scheduled(self) -> Iterator[Callable[..., None]]:
-        return (call for _, _, _, (_, call, _) in self._queue)
+        yield from (call for _, _, _, (_, call, _) in self._queue)
+        yield from (call for machine in self.machines for call, _ in machine.held)
 
     # calls that block ------------------------------------------------------------------------
 

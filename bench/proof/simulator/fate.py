@@ -67,6 +67,7 @@ class Fate(Engines):
         for machine in self.machines:
             machine.frozen_until = machine.way.cut_until = 0.0
             machine.files.failing = None
+            self.thaw(machine)
 
     def _strikes(self, odds: float) -> bool:
         return self.fate.random() < odds

@@ -79,8 +79,8 @@ class SharedWorld(Fate, World):
                 self._answer(Result(item.tx, reason=(0, "failed")))
 
     def finish_inbox(self) -> None:
-        self._forget_clients()  # they get no answer any more that they could go on from
         while self.inboxes[0] or self.nodes[0].proxy.staging:
+            self._forget_clients()  # no answer makes them commit what is withdrawn here
             inputs, self.inboxes[0] = self.inboxes[0], []
             inputs += map(Rollback, [*self.nodes[0].proxy.staging])
             released = self._durable(0, inputs)
