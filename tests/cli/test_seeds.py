@@ -92,10 +92,29 @@ def test_a_store_is_restored_from_a_log(
     assert "is not there yet" in run(
         "restore", "--from", url, tmp_path / "x", "--turn", 999, status=1
     )
-    run("restore", "--from", url, status=2)
+    said = run("restore", "--from", url, status=2)
+    assert "give the STORE to be made" in said and "--force" not in said
+    assert "replaces nothing" in run("restore", "--from", url, "--force", tmp_path / "x", status=2)
+    assert "in place of FROM" in run("restore", "--from", url, store, tmp_path / "x", status=2)
     run("restore", "--turn", 5, store, tmp_path / "x", status=2)
     run("restore", store, status=2)
     assert not (tmp_path / "x").exists()
+
+
+def test_the_store_of_the_environment_is_made_unless_one_is_given(
+    store: Path, url: str, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("replicate", store, url)
+    monkeypatch.setenv("PLANSTEP_STORE", str(tmp_path / "made"))
+    run("restore", "--from", url)
+    run("restore", "--from", url, tmp_path / "another")
+    assert (value(tmp_path / "made"), value(tmp_path / "another")) == (1, 1)
+
+
+def test_the_help_begins_with_the_short_form(run: Any) -> None:
+    said = run("replicate", "--help")
+    assert "planstep replicate STORE URL" in " ".join(said.split())
+    assert "planstep replicate STORE --stop" in " ".join(said.split())
 
 
 def test_a_restore_is_told_where_snapshots_are(

@@ -80,6 +80,9 @@ def test_a_place_that_does_not_come_is_a_time_out(machines: Machines) -> None:
         for wrong in (True, "now", -1, 1.5):
             with pytest.raises((TypeError, ValueError)):
                 me.snapshot(at_least=wrong)  # type: ignore[arg-type]
+        for wrong in ("now", 1.5, True, (1, 2), None.__class__):
+            with pytest.raises(TypeError, match=r"the place of a commit.*or db\.turn, not "):
+                me.snapshot(at_least=wrong)  # type: ignore[arg-type]
 
 
 def test_waiting_for_a_turn_asks_the_log_at_its_pace(machines: Machines) -> None:

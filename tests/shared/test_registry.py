@@ -8,6 +8,7 @@ import pytest
 from shared_kit import ROOT, filled, read_all
 from shared_kit import InFolder as Folder
 
+import planstep
 from planstep.errors import Diverged, IoError, NotSupported
 from planstep.runtime.snapshotting import snapshots_of
 from planstep.shared.registry import OPENERS, open_objects, open_shared_log
@@ -37,6 +38,39 @@ def test_a_path_is_no_url(tmp_path: Path) -> None:
     path: Any = tmp_path
     with pytest.raises(TypeError, match="file:///disk/shop"):
         open_shared_log(path, ROOT)
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("file:///disk/shop/", "file:///disk/shop"),
+        ("file:///disk//shop/.", "file:///disk/shop"),
+        ("FILE://localhost/disk/shop", "file:///disk/shop"),
+        ("file:////disk/sh%6Fp", "file:///disk/shop"),
+        ("file:///disk/a%20b%FF", "file:///disk/a%20b%FF"),
+        ("S3://bucket/shop/", "s3://bucket/shop"),
+        ("gs://bucket/a/b", "gs://bucket/a/b"),
+        ("KAFKA://h:1/shop", "kafka://h:1/shop"),
+        ("s3://no bucket//", "s3://no bucket//"),  # refused when it is opened
+    ],
+)
+def test_a_log_has_one_url(given: str, normal: str) -> None:
+    assert Replicate(given) == Replicate(normal)
+    assert Replicate(given).url == normal
+    assert Replicate("kafka://h:1/shop", snapshots=given).snapshots == normal
+
+
+def test_a_store_is_opened_again_by_another_spelling_of_its_url(tmp_path: Path) -> None:
+    url = (tmp_path / "log").as_uri()
+    with (
+        planstep.open(tmp_path / "a", replicate=url) as db,
+        planstep.open(tmp_path / "a", replicate=url + "/") as again,
+    ):
+        assert again is db
+    for wrong in ("file://disk/shop", "file:///", "file:///disk/../shop"):
+        with pytest.raises(ValueError, match=r"write|mount"):
+            planstep.open(tmp_path / "b", replicate=wrong)
+    assert not (tmp_path / "b").exists()
 
 
 # settings --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..closing import Closing
 from ..errors import NotSupported, TooManyTakeovers
 from ..proto.ids import Place
-from .arguments import seconds, whole
+from .arguments import brief, seconds, whole
 from .open_engine import open
 from .slots import in_use, slot_of
 from .snapshot import SnapshotView
@@ -77,6 +77,11 @@ class Follower(Closing):
             step, host = at_least.step, runtime.nodes[0].host
             tail.reach(f"step {step}", lambda: host.step_released >= step, timeout)
         elif at_least is not None:
+            if isinstance(at_least, bool) or not isinstance(at_least, int):
+                raise TypeError(
+                    "at_least is the place of a commit, as put and tx.commit() return it, or db.turn, not "
+                    f"{brief(at_least)}"
+                )
             turn = whole("at_least", at_least)
             tail.reach(f"turn {turn}", lambda: self.db.turn >= turn, timeout)
         if max_lag is not None:

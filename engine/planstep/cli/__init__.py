@@ -4,17 +4,41 @@ Next: app.py.
 """
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any, NoReturn
 
 
 def main() -> None:
     """Runs the command line; exits 2 with the pip line when the extra `cli` is not installed."""
     _fill_streams()
     try:
-        _run()
+        with _ended_by_signals(sys.argv[1:2] == ["follow"]):
+            _run()
     except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(130) from None
+
+
+@contextmanager
+def _ended_by_signals(well: bool) -> Iterator[None]:
+    """Exits with 0 on SIGINT and SIGTERM, if a command ends `well` so: while it is loaded, too, for a second."""
+    numbers = [signal.SIGINT, signal.SIGTERM] if well else []
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(*_: Any) -> NoReturn:
+    raise SystemExit(0)
 
 
 def _run() -> None:

@@ -1,5 +1,6 @@
 """`planstep backup` copies a store as of one step; `planstep restore` copies it back. Next: inspect.py."""
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -81,8 +82,12 @@ def restore(
     Example: planstep restore shop-monday.planstep shop.planstep --force
     """
     if url is not None:
+        if None not in (source, store) and os.fspath(store or "") != os.environ.get(
+            "PLANSTEP_STORE"
+        ):
+            raise typer.BadParameter("--from URL is in place of FROM", param_hint="FROM")
         settings = Replicate(url, snapshots=snapshots)
-        _restore_from(settings, turn, source if store is None else store, force, as_json)
+        _restore_from(settings, turn, store if source is None else source, force, as_json)
         return
     if source is None or store is None or (turn, snapshots) != (None, None):
         raise typer.BadParameter("give FROM and STORE, or --from URL and STORE", param_hint="FROM")
@@ -94,8 +99,10 @@ def restore(
 def _restore_from(
     settings: Replicate, turn: int | None, store: Path | None, force: bool, as_json: bool
 ) -> None:
-    if store is None or force:
-        raise typer.BadParameter("give the STORE to be made, without --force", param_hint="STORE")
+    if store is None:
+        raise typer.BadParameter("give the STORE to be made", param_hint="STORE")
+    if force:
+        raise typer.BadParameter("--from replaces nothing: name a new STORE", param_hint="--force")
     with interruptible(_NOTHING):
         last = restore_from(settings, store, turn)
     done = {"path": str(store), "url": settings.url, "turn": last}

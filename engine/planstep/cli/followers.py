@@ -7,6 +7,7 @@
 Next: ../api/follower.py.
 """
 
+import _thread
 import os
 import shutil
 import signal
@@ -28,7 +29,7 @@ from ..errors import (
     TooManyTakeovers,
     Trimmed,
 )
-from .output import print_json, say
+from .output import print_json, say, sleep_while_read
 from .values import duration
 
 _LINE_SECONDS = 10.0
@@ -75,9 +76,11 @@ def follow(
         raise typer.BadParameter("only after a takeover: --take-over-after", param_hint="COMMAND")
     if command and shutil.which(command[0]) is None:
         raise typer.BadParameter(f"there is no program {command[0]!r}", param_hint="COMMAND")
-    signal.signal(signal.SIGTERM, _interrupt)
     told = _Told(as_json)
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _interrupt)
         while True:
             after = _follow(url, path, after, command or [], told)
     except KeyboardInterrupt:
@@ -93,7 +96,14 @@ class _Told:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._said = ""
         self.turn = 0
+
+    def say_once(self, text: str) -> None:
+        """Prints a line for people, unless it was the last one."""
+        if text != self._said:
+            self._said = text
+            say(f"planstep: {text}")
 
     def tell(self, event: str, lag: planstep.Lag | None = None) -> None:
         turns, seconds = (None, None) if lag is None else lag
@@ -110,7 +120,10 @@ class _Told:
         """Is called with each turn of the beginning."""
         if turn >= self.turn + 10_000:
             self.turn = turn
-            self.tell("following")
+            try:
+                self.tell("following")
+            except BrokenPipeError:  # the opening would take it for an error of its files
+                raise KeyboardInterrupt from None
 
     def follow(self, me: planstep.Follower, ended: threading.Event) -> None:
         """Tells of each 10 seconds in which turns came."""
@@ -119,8 +132,11 @@ class _Told:
             if turn != self.turn:
                 self.turn = turn
                 self.tell("following", lag)
-            if ended.wait(_LINE_SECONDS):
-                return
+            until = time.monotonic() + _LINE_SECONDS
+            while time.monotonic() < until:
+                if ended.wait(_LOOK_SECONDS):
+                    return
+                sleep_while_read(0)
 
 
 def _follow(
@@ -128,11 +144,11 @@ def _follow(
 ) -> float | None:
     """Follows until it has owned the store and is fenced, or has to begin from a snapshot; returns `after`."""
     ended = threading.Event()
-    with planstep.follow(path, url, progress=told.note) as me:
+    with _begin(url, path, told) as me:
         lines = threading.Thread(target=_lines, args=(told, me, ended), daemon=True)
         lines.start()
         try:
-            db = _lead(me, url, after)
+            db = _lead(me, url, after, told)
         except (Fenced, LogUnreachable, Trimmed) as error:
             if me.db.closed or isinstance(error, Trimmed):  # about to take over, or left behind
                 say(f"planstep: follows again: {error}")
@@ -150,23 +166,32 @@ def _follow(
     os.execvp(command[0], command)
 
 
+def _begin(url: str, path: Path, told: _Told) -> planstep.Follower:
+    """Begins to follow, and waits for a shared log that does not answer, as it does later."""
+    while True:
+        try:
+            return planstep.follow(path, url, progress=told.note)
+        except LogUnreachable as error:
+            told.say_once(f"tries again, as {error}")
+            time.sleep(_AGAIN_SECONDS)
+
+
 def _lines(told: _Told, me: planstep.Follower, ended: threading.Event) -> None:
     try:
         told.follow(me, ended)
     except PlanstepError:
         pass  # the main thread has it too
+    except BrokenPipeError:
+        _thread.interrupt_main(signal.SIGTERM)  # which meets the closed pipe, too
 
 
-def _lead(me: planstep.Follower, url: str, after: float | None) -> planstep.Engine:
+def _lead(me: planstep.Follower, url: str, after: float | None, told: _Told) -> planstep.Engine:
     """Leads the store once its owner is silent. Without `after`, or once that is not to be tried again, never."""
-    said = ""
     while after is not None:
         try:
             return me.lead(after, replicate=planstep.Replicate(url, beat=after / 4))
         except NotSupported as error:
-            if said != str(error):
-                said = str(error)
-                say(f"planstep: {said}")
+            told.say_once(str(error))
             time.sleep(_AGAIN_SECONDS)
         except TooManyTakeovers as error:
             say(f"planstep: {error}")
@@ -180,7 +205,7 @@ def _own(db: planstep.Engine, told: _Told) -> None:
     """Owns the store until another machine does."""
     turns = db.context.runtime.turns
     while turns.stopped is None:
-        time.sleep(_LOOK_SECONDS)
+        sleep_while_read(_LOOK_SECONDS)
     if not isinstance(turns.stopped, Fenced):
         turns.check_open()
     told.tell("fenced")

@@ -10,8 +10,10 @@ import contextlib
 import json
 import math
 import os
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,6 +166,18 @@ def interruptible(then: str) -> Iterator[None]:
     except KeyboardInterrupt:
         say(f"interrupted; {then}")
         raise typer.Exit(130) from None
+
+
+def sleep_while_read(seconds: float) -> None:
+    """Sleeps. BrokenPipeError when the reader of stdout has left: `tail -f` ends then, too."""
+    try:
+        hung_up = select.poll()
+        hung_up.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # stdout is no file
+        time.sleep(seconds)
+        return
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in hung_up.poll(seconds * 1000)):
+        raise BrokenPipeError
 
 
 def confirm(question: str, yes: bool) -> None:

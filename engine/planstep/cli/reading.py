@@ -12,7 +12,6 @@ Next: raw.py.
 
 import contextlib
 import json
-import select
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,16 @@ from ..api.topics.description import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
 from ..store.readers.released_mark import mark_bytes
 from .names import TopicName
-from .output import Store, existing, jsonable, print_fields, print_json, print_rows, say
+from .output import (
+    Store,
+    existing,
+    jsonable,
+    print_fields,
+    print_json,
+    print_rows,
+    say,
+    sleep_while_read,
+)
 from .raw import print_raw
 from .values import place
 
@@ -226,9 +234,9 @@ def _follow(
         if tail.remaining == 0:
             return
         if not tail.more:
-            _wait(max(_PAUSE, 2 * tail.seconds))
+            sleep_while_read(max(_PAUSE, 2 * tail.seconds))
             while not failures and _marks(store) == before:
-                _wait(_PAUSE)
+                sleep_while_read(_PAUSE)
 
 
 class _Tail:
@@ -284,15 +292,3 @@ class _Tail:
 def _marks(store: Path) -> list[bytes]:
     """Reads the marks of all hosts, which change when a host releases something."""
     return [mark_bytes(host / "released") for host in sorted(store.glob("host-*"))]
-
-
-def _wait(seconds: float) -> None:
-    """Sleeps. BrokenPipeError when the reader of stdout has left: `tail -f` ends then, too."""
-    try:
-        hung_up = select.poll()
-        hung_up.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # stdout is no file
-        time.sleep(seconds)
-        return
-    if any(event & (select.POLLERR | select.POLLHUP) for _, event in hung_up.poll(seconds * 1000)):
-        raise BrokenPipeError

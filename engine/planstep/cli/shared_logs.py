@@ -15,7 +15,14 @@ from ..shared.settings import Replicate
 from .command import Command
 from .output import Json, interruptible, print_json, print_rows, progress, say
 
-replicate = typer.Typer(help="Replicated stores and their shared logs.", no_args_is_help=True)
+replicate = typer.Typer(
+    help="Replicate a store, end that, or look at its shared log.\n\n"
+    "planstep replicate STORE URL: begin a shared log with the turns that STORE has.\n\n"
+    "planstep replicate STORE --stop: make STORE an ordinary store again.\n\n"
+    "planstep replicate start --help has its options.",
+    subcommand_metavar="STORE URL | COMMAND [ARGS]...",
+    no_args_is_help=True,
+)
 Snapshots = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where snapshots are, if the log is in no object store."),

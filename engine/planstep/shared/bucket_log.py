@@ -148,6 +148,12 @@ def open_bucket_log(
     return log, found
 
 
+def normal_bucket_url(url: str) -> str:
+    """Returns the URL of the same log without a slash at its end; one that is wrong as it is."""
+    match = _URL.fullmatch(url)
+    return url if match is None else f"{match[1].lower()}://{match[2]}{match[3]}"
+
+
 def make_bucket_place(url: str) -> "BucketObjects":
     """Checks the server for a log that has no root yet. Errors as `open_bucket_log`."""
     objects = BucketObjects(url)

@@ -104,6 +104,11 @@ def folder_of(url: str) -> Path:
     return folder
 
 
+def normal_files_url(url: str) -> str:
+    """Returns the URL of the same log as every program would write it. ValueError."""
+    return folder_of(url).as_uri()
+
+
 def check_outside(path: Path) -> None:
     """FormatError for a path inside a shared log, which would be counted, or removed, with it."""
     if is_temporary(path.name):

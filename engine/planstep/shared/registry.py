@@ -6,8 +6,14 @@ Next: settings.py.
 from collections.abc import Callable
 
 from ..errors import Diverged, NotSupported
-from .bucket_log import SCHEMES, erase_bucket_log, make_bucket_place, open_bucket_log
-from .files_log import erase_files_log, make_files_place, open_files_log
+from .bucket_log import (
+    SCHEMES,
+    erase_bucket_log,
+    make_bucket_place,
+    normal_bucket_url,
+    open_bucket_log,
+)
+from .files_log import erase_files_log, make_files_place, normal_files_url, open_files_log
 from .kafka_topic import erase_kafka_log, open_kafka_log
 from .patient import LOG_TIMEOUT
 from .shared_log import Objects, Root, SharedLog
@@ -29,6 +35,11 @@ ERASERS: dict[str, Callable[[str], None]] = {
     "kafka": erase_kafka_log,
 }
 """Functions that remove a log with all that it has, by the scheme of its URL."""
+NORMAL: dict[str, Callable[[str], str]] = {
+    "file": normal_files_url,
+    **dict.fromkeys(SCHEMES, normal_bucket_url),
+}
+"""Functions that return the one URL of a log that may be written in several ways, by its scheme."""
 
 CHECKED_AT_OPENING = ("kafka",)
 """Schemes of logs of which no race can show more than a look at their settings does."""
@@ -83,6 +94,14 @@ def check_begins_anywhere(url: str) -> None:
 def erase_shared_log(url: str) -> None:
     """Removes a log for good: one that was made for a test. IoError; further ones as `open_shared_log`."""
     ERASERS[scheme_of(url)](url)
+
+
+def normal_url(url: str) -> str:
+    """Returns the one URL of a log, however it is spelled; a link in its path makes it another one. Errors as
+    `scheme_of`; ValueError.
+    """
+    scheme = scheme_of(url)
+    return NORMAL.get(scheme, str)(scheme + url[len(scheme) :])
 
 
 def scheme_of(url: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .patient import LOG_TIMEOUT
-from .registry import scheme_of
+from .registry import normal_url
 
 _DAY = 86_400
 
@@ -45,9 +45,9 @@ class Replicate:
     ("confirmed"), or shows what this machine has ("local"), which may be old by then."""
 
     def __post_init__(self) -> None:
-        scheme_of(self.url)
+        object.__setattr__(self, "url", normal_url(self.url))
         if self.snapshots is not None:
-            scheme_of(self.snapshots)
+            object.__setattr__(self, "snapshots", normal_url(self.snapshots))
         _number("log_timeout", self.log_timeout, 0.001, _DAY)
         if self.linger is not None:
             _number("linger", self.linger, 0, 10)
