@@ -404,6 +404,10 @@ class NoSpace(IoError):
     """The disk is full; nothing was done. Deleting and trimming still work, unless it is a shared log's disk."""
 
 
+class Refused(IoError):
+    """The operating system does not let this process write a file; nothing was done."""
+
+
 class Corruption(PlanstepError):
     """Bytes on disk are not what was written; the message names where."""
 

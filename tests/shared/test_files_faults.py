@@ -20,6 +20,7 @@ from shared_kit import (
     turn_behind,
 )
 
+import planstep
 from planstep.errors import Corruption, IoError, LogUnreachable, NoSpace, TransactionTooLarge
 from planstep.shared.files_log import open_files_log
 from planstep.shared.objects_log import ObjectsLog
@@ -98,7 +99,7 @@ def test_a_folder_that_is_gone_is_unreachable(folder: InFolder) -> None:
 def test_a_call_that_fails_for_a_while_is_waited_for(folder: InFolder, kind: str) -> None:
     filled(folder, 1)
     opening = kind in ("open", "read")  # has one such call
-    files = FailingFiles(kind, opening, code=errno.EACCES, times=3)
+    files = FailingFiles(kind, opening, code=errno.EIO, times=3)
     log = opened(folder, files)
     log.append(history(2)[1])
     log.open(Position())
@@ -107,7 +108,7 @@ def test_a_call_that_fails_for_a_while_is_waited_for(folder: InFolder, kind: str
     assert files.failed == 3
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EROFS, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE])
 @pytest.mark.parametrize("kind", ["write", "link"])
 def test_a_call_that_fails_for_longer_is_unreachable(
     folder: InFolder, kind: str, code: int
@@ -211,6 +212,105 @@ def test_a_real_link_for_which_the_disk_is_full(
     monkeypatch.setattr(os, "link", full)
     with pytest.raises(NoSpace, match="the disk is full"):
         log.append(history(2)[1])
+
+
+# what it does not allow ------------------------------------------------------------------------
+
+
+class Refusing:
+    """Makes the operating system refuse calls for names in one of the log's folders, while `on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, call: str, part: str, code: int) -> None:
+        self.on = True
+        self.calls = 0
+        really = getattr(os, call)
+
+        def refuse(path: Any, *words: Any, **settings: Any) -> Any:
+            names = (path, *words)[: 2 if call == "link" else 1]
+            if self.on and any(Path(str(name)).parts[:1] == (part,) for name in names):
+                self.calls += 1
+                raise OSError(code, os.strerror(code))
+            return really(path, *words, **settings)
+
+        monkeypatch.setattr(os, call, refuse)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+@pytest.mark.parametrize(("call", "part"), [("open", "new"), ("link", "log")])
+def test_a_turn_that_may_not_be_written_is_refused_at_once(
+    folder: InFolder, monkeypatch: pytest.MonkeyPatch, call: str, part: str, code: int
+) -> None:
+    if (call, code) == ("link", errno.EPERM):
+        pytest.skip("it says that there are no hard links")
+    filled(folder, 1)
+    log = opened(folder, QuickFiles())
+    refusing = Refusing(monkeypatch, call, part, code)
+    with pytest.raises(IoError, match=rf"shop/{part}.*may not be written .*nothing was done"):
+        log.append(history(2)[1])
+    refusing.on = False
+    assert refusing.calls == 1
+    assert names_of(folder) == {"store", slot(1)}, "what is not there is never linked"
+    log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
+
+
+class RefusedForNames(FullForNames):
+    """Files of a folder that takes no names, said so of a link that may be made all the same."""
+
+    def link(self, source: Path, target: Path) -> bool:
+        try:
+            return super().link(source, target)
+        except NoSpace:
+            refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
+            raise io_error(refused, target) from refused
+
+
+def test_a_refused_link_that_is_made_all_the_same_is_the_turn(folder: InFolder) -> None:
+    filled(folder, 1)
+    opened(folder, RefusedForNames(made=True)).append(history(2)[1])
+    assert read_all(folder.open()) == history(2)
+
+
+def test_a_refused_link_whose_file_stays_may_be_made_yet(folder: InFolder) -> None:
+    filled(folder, 1)
+    files = RefusedForNames(stays=True)
+    log = opened(folder, files, 0.0)
+    with pytest.raises(LogUnreachable, match="not removed"):
+        log.append(history(2)[1])
+    files.stays = False
+    with pytest.raises(LogUnreachable, match="may not be written"):
+        log.append(history(2)[1])  # the doubt stays
+    files.full = False
+    log.append(history(2)[1])
+    assert read_all(folder.open()) == history(2)
+
+
+@pytest.mark.parametrize("part", ["log", "floor"])
+def test_a_log_that_may_not_be_listed_is_refused_at_once(
+    folder: InFolder, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    filled(folder, 1)
+    Refusing(monkeypatch, "open", part, errno.EACCES)
+    with pytest.raises(IoError, match=rf"shop/{part}.*may not be read .*one user"):
+        open_files_log(folder.path.as_uri(), None)
+
+
+def test_a_commit_that_may_not_be_written_is_aborted_and_an_opening_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (tmp_path / "shop").as_uri()
+    with planstep.open(tmp_path / "a", replicate=url) as db:
+        table = db.create_table("t")
+        refusing = Refusing(monkeypatch, "open", "new", errno.EACCES)
+        for n in range(2):
+            with pytest.raises(planstep.Aborted, match=r"shop/new may not be written"):
+                table.put("k", n)
+        with pytest.raises(IoError, match=r"shop/new may not be written"):
+            planstep.open(tmp_path / "b", replicate=url, takeover=True)
+        refusing.on = False
+        assert list(table.scan()) == []
+        table.put("k", 3)
+    with planstep.open(tmp_path / "b", replicate=url) as db:
+        assert db.table("t").get("k") == 3
 
 
 class LosesAnswers(QuickFiles):

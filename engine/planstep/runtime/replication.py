@@ -29,6 +29,7 @@ from ..errors import (
     LogUnreachable,
     NoSpace,
     OwnedElsewhere,
+    Refused,
     StoreClosed,
     WrongMode,
     reason,
@@ -187,7 +188,7 @@ class Replication:
         began = self._waits_since = time.monotonic()
         try:
             entry = self._ownership.append(turn, address, changes, dropped, payloads)
-        except NoSpace:
+        except (NoSpace, Refused):
             raise
         except BaseException as error:
             self._failure = error

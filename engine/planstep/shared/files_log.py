@@ -21,11 +21,20 @@ import os
 import re
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from ..errors import Corruption, FormatError, IoError, LogUnreachable, NoSpace, NotSupported
+from ..errors import (
+    Corruption,
+    FormatError,
+    IoError,
+    LogUnreachable,
+    NoSpace,
+    NotSupported,
+    Refused,
+)
 from ..store.files import (
     Files,
     TooManyOpen,
@@ -44,6 +53,7 @@ _FOLDERS = ("log", "floor", "new")
 _OF_SEEDS = ("snap", "pack")
 """Further folders that a log without a root may have."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 _URL = re.compile("file://([^/]*)(/.*)", re.IGNORECASE | re.DOTALL)
 _BAD_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")
 
@@ -202,6 +212,21 @@ class LinkedFiles(Files):
         return True
 
 
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """Turns an error of a user that may not write a folder, or of a disk that nobody may write, into Refused."""
+    try:
+        yield
+    except IoError as error:
+        cause = error.__cause__
+        if not (isinstance(cause, OSError) and cause.errno in _REFUSALS):
+            raise
+        raise Refused(
+            f"{folder} may not be written ({cause.strerror}), and nothing was done: let all machines be one user "
+            "there, or give this one the right; a disk that is read-only has to be mounted anew"
+        ) from error
+
+
 class FileObjects:
     """The files of a log's folder, as an object store, from opening to `close`."""
 
@@ -213,20 +238,37 @@ class FileObjects:
             self._fd = open_folder(path)
         try:
             self._places = {at: self._place(at or ".", self._fd) for at in ("", *_FOLDERS)}
+            self._check_readable()
         except BaseException:
             os.close(self._fd)
             raise
         files.hold(path, self._fd)
 
+    def _check_readable(self) -> None:
+        """Refused for a folder that this user may not list: waiting for its turns would take a minute."""
+        for at in ("log", "floor"):
+            try:
+                os.close(open_folder(Path(f"{at}/."), self._fd))
+            except OSError as error:
+                if error.errno not in _REFUSALS:
+                    raise io_error(error, self._path / at) from error
+                raise Refused(
+                    f"{self._path / at} may not be read ({error.strerror}): let all machines be one user there, "
+                    "or give this one the right to read it"
+                ) from error
+
     def create(self, name: str, data: bytes) -> bool:
         path = self._path / name
         new = self._path / "new" / f"{name.replace('/', '-')}-{os.urandom(8).hex()}"
-        self._make_folders(name)
+        with _refusals(path.parent):
+            self._make_folders(name)
         try:
-            self._files.create(new, data)
+            with _refusals(new.parent):
+                self._files.create(new, data)
             try:
-                made = self._files.link(new, path)
-            except NoSpace as error:
+                with _refusals(path.parent):
+                    made = self._files.link(new, path)
+            except (NoSpace, Refused) as error:
                 self._check_unlinked(new, name, error)
                 raise
             if made:
@@ -237,7 +279,7 @@ class FileObjects:
                 self._files.remove(new)
         return made
 
-    def _check_unlinked(self, new: Path, name: str, error: NoSpace) -> None:
+    def _check_unlinked(self, new: Path, name: str, error: IoError) -> None:
         """Makes sure that a link that was refused has no effect. IoError: it may have.
 
         Over NFS it may have been made, or may arrive yet. A file that has lost all its names gets none any more.
@@ -245,7 +287,7 @@ class FileObjects:
         path = self._path / name
         self._files.remove(new)
         if self._files.status_of(path) is not None:
-            raise IoError(f"{path} is there, though the disk was said to be full") from error
+            raise IoError(f"{path} is there, though it was said to be refused") from error
         self._check_there(name)
 
     def get(self, name: str) -> bytes | None:

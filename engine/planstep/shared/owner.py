@@ -26,7 +26,7 @@ Next: memory_log.py.
 
 from typing import NamedTuple, Protocol
 
-from ..errors import Corruption, Diverged, Fenced, NoSpace, Trimmed
+from ..errors import Corruption, Diverged, Fenced, NoSpace, Refused, Trimmed
 from .entry import BEGIN, TURN, Entry, Owner, seal
 from .shared_log import Position, SharedLog
 
@@ -196,9 +196,9 @@ class Ownership:
     ) -> Entry:
         """Appends the next turn, and returns its entry; it is decided when this returns.
 
-        Fenced: it has no effect, unless that is `in_doubt`, and no later one has any. NoSpace: it has none, and
-        another one may follow. LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void, and the
-        folder is older than the shared log's floor. After another error than NoSpace nothing may follow.
+        Fenced: it has no effect, unless that is `in_doubt`, and no later one has any. NoSpace, Refused: it has
+        none, and another one may follow. LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void,
+        and the folder is older than the shared log's floor. After any other error nothing may follow.
         """
         assert self.owner.term and turn == self.last.turn + 1
         assert not self._sent, "nothing is sent behind an append that failed"
@@ -212,7 +212,7 @@ class Ownership:
         )
         try:
             entry = entry._replace(mark=self.log.append(entry))
-        except NoSpace:
+        except (NoSpace, Refused):
             self._sent = False
             raise
         except Fenced as error:

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import TypeVar
 
-from ..errors import IoError, LogUnreachable, NoSpace, reason
+from ..errors import IoError, LogUnreachable, NoSpace, Refused, reason
 from .shared_log import Objects
 
 LOG_TIMEOUT = 60.0
@@ -52,18 +52,19 @@ class PatientObjects:
         self._patiently(partial(self.objects.remove, name))
 
     def put(self, name: str, data: bytes) -> bytes:
-        """Creates an object unless there is one; returns what the name holds for ever. NoSpace: without effect.
+        """Creates an object unless there is one; returns what the name holds for ever. NoSpace, Refused: without
+        effect.
 
         `doubted` tells then whether any answer was another one than "done".
         """
         self.doubted = False
         found = self._patiently(partial(self._try_put, name, data))
-        if isinstance(found, NoSpace):
+        if isinstance(found, IoError):
             raise type(found)(f"{self.where}: {reason(found)}") from found
         return found
 
-    def _try_put(self, name: str, data: bytes) -> bytes | NoSpace:
-        """Does this once. IoError: what the name holds is not known; NoSpace is returned, for it is an IoError."""
+    def _try_put(self, name: str, data: bytes) -> bytes | NoSpace | Refused:
+        """Does this once. IoError: what the name holds is not known; one that has no effect is returned."""
         doubt = name in self._sent
         self._sent.add(name)
         failure = IoError(f"{name} is said to be there, but it is not")
@@ -71,7 +72,7 @@ class PatientObjects:
             if self.objects.create(name, data):
                 self._sent.discard(name)
                 return data
-        except NoSpace as error:
+        except (NoSpace, Refused) as error:
             if not doubt:
                 self._sent.discard(name)
                 return error

@@ -43,7 +43,7 @@ class Objects(Protocol):
     """
 
     def create(self, name: str, data: bytes) -> bool:
-        """Creates an object for ever, if its name is free. NoSpace: without any effect.
+        """Creates an object for ever, if its name is free. NoSpace, Refused: without any effect.
 
         False: the answer was that the name is taken, which the caller does not believe.
         """
@@ -116,9 +116,9 @@ class SharedLog(Protocol):
 
         It returns the entry's mark once the slot holds this entry for ever. Fenced: the slot holds another one,
         which `read` gives next, and this one will never be there. Below the floor it may have been: its slot was
-        emptied, and a BEGIN came into it. NoSpace: there is no room for it, and it will never be there; another
-        entry may be appended. LogUnreachable, Corruption, any other error: none of that is known; only the same
-        entry may be appended after it.
+        emptied, and a BEGIN came into it. NoSpace, Refused: there is no room for it, or it may not be written; it
+        will never be there, and another entry may be appended. LogUnreachable, Corruption, any other error: none
+        of that is known; only the same entry may be appended after it.
         """
 
     def barrier(self) -> None:

@@ -10,7 +10,7 @@ Being rows, they are recovered, checkpointed and verified as all others are. A t
 
     commit ─▶ R into the turn ─▶ room in the local log ─▶ shared log ─▶ local log, not synced ─▶ shown
                                  └ NoSpace: no effect     ├ Fenced: no effect, the store closes
-                                                          ├ NoSpace: no effect
+                                                          ├ NoSpace, Refused: no effect
                                                           └ any other error: in doubt, the store closes
 
 From the first byte that is sent until the local log has the turn, no error takes the turn back.
@@ -58,8 +58,8 @@ class SharedTurns(Protocol):
     def append(
         self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
     ) -> object:
-        """Appends the turn. NoSpace, and Fenced unless it is `in_doubt`: it has no effect. After any other error it
-        may be there.
+        """Appends the turn. NoSpace, Refused, and Fenced unless it is `in_doubt`: it has no effect. After any other
+        error it may be there.
         """
 
     def confirm(self, appending: Lock) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from ...errors import Fenced, IoError, NoSpace, StoreClosed, reason
+from ...errors import Fenced, IoError, NoSpace, Refused, StoreClosed, reason
 from ..files import Files, TooManyOpen
 from ..recovery import read_segment
 from ..turn import StoreCounters, Turn
@@ -214,7 +214,7 @@ class LogEnd:
             self.sending = True
             try:
                 self.ship(number, self.address, changes, dropped, turn.payloads)
-            except NoSpace:
+            except (NoSpace, Refused):
                 self.sending = False
                 raise
             except Fenced as error:
