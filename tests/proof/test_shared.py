@@ -10,7 +10,7 @@ import pytest
 
 from planstep.bench.proof.rows import shared as row
 from planstep.bench.proof.rows.registry import RowOptions, RowResult
-from planstep.bench.proof.simulator.acting import UP
+from planstep.bench.proof.simulator.acting import DOWN, UP
 from planstep.bench.proof.simulator.bucket import NONE, Bucket
 from planstep.bench.proof.simulator.fiber import Fiber, FiberLock, Killed, current
 from planstep.bench.proof.simulator.shared_world import SharedWorld
@@ -21,6 +21,7 @@ from planstep.bench.proof.worlds.replicated.planted import BY_NAME, PLANTED
 from planstep.bench.proof.worlds.replicated.seed import SharedWorkloads, play, until_up
 from planstep.bench.proof.worlds.replicated.swarm import draw_settings
 from planstep.coordinator.plan import ABORTED, COMMITTED
+from planstep.errors import IoError
 from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
 from planstep.proto.messages import PartitionPart
 from planstep.proxy.deterministic import Result
@@ -209,6 +210,17 @@ def test_no_client_goes_on_from_what_a_closing_engine_withdraws(world: SharedWor
     assert len(begun) > 3
     reasons = [world.results[tx].reason for tx in begun if tx in world.results]
     assert not any(reason and "lost" in reason for reason in reasons)
+
+
+def test_an_engine_closes_though_its_last_write_fails(world: SharedWorld) -> None:
+    machine = world.machines[0]
+    with world.at(machine):
+        SharedWorkloads(world, draw_settings(1, 10))
+        machine.files.failing = IoError("made to fail")
+        world.task(world.close, machine)
+        world.pass_ms(1_000)
+        assert world.stores == [] and machine.status == DOWN
+        assert machine.files.failing is None
 
 
 # planted bugs, and the row ------------------------------------------------------------------------
