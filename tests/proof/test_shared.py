@@ -215,8 +215,14 @@ def test_no_client_goes_on_from_what_a_closing_engine_withdraws(world: SharedWor
 def test_an_engine_closes_though_its_last_write_fails(world: SharedWorld) -> None:
     machine = world.machines[0]
     with world.at(machine):
-        SharedWorkloads(world, draw_settings(1, 10))
-        machine.files.failing = IoError("made to fail")
+        log = world.stores[0]._log
+        write_close = log.write_close
+
+        def fail() -> None:
+            machine.files.failing = IoError("made to fail")
+            write_close()
+
+        log.write_close = fail
         world.task(world.close, machine)
         world.pass_ms(1_000)
         assert world.stores == [] and machine.status == DOWN
