@@ -92,7 +92,7 @@ peers: setup
 	@$(BIN)/python -m planstep.bench.compare.peers
 
 test-peers: peers
-	PLANSTEP_PEERS=required $(BIN)/pytest -q tests/compare tests/shared -m peer
+	PLANSTEP_PEERS=required $(BIN)/pytest -q tests/compare tests/shared tests/proof/test_shared_servers.py -m peer
 
 SERVED := $(addprefix tests/shared/test_,contract.py bucket_log.py check_log.py) tests/proof/test_shared_servers.py
 # Tests that wait for the emulator's faults run on real servers too; what is not here is skipped in words.

@@ -2,15 +2,24 @@
 
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from planstep.bench.compare.systems import apache_kafka_jars
 from planstep.bench.proof import s3_servers
 from planstep.bench.proof.rows import shared_servers
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.bench.proof.rows.shared_servers import Carrier
 from planstep.bench.proof.s3_servers import BY_NAME, SERVERS, S3Server
+
+
+def carrier_of(server: S3Server, unconditional: bool) -> Carrier:
+    log = partial(shared_servers._bucket, server, unconditional)
+    return Carrier(server.name, server.unavailable, log)
+
 
 EMULATOR = """
 import logging, sys
@@ -25,11 +34,14 @@ def test_servers_that_are_not_here_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_servers, "folder", lambda: tmp_path)
-    for call in (shared_servers.run, shared_servers.control):
-        result = call(RowOptions(folder=tmp_path, runs=1))
-        assert (
-            result.skipped == "versitygw is not here: make servers; minio is not here: make servers"
-        )
+    monkeypatch.setattr(apache_kafka_jars, "unavailable", lambda: "no broker")
+    buckets = "versitygw is not here: make servers; minio is not here: make servers"
+    lacking = [
+        (shared_servers.run, f"{buckets}; Kafka: no broker"),
+        (shared_servers.control, buckets),
+    ]
+    for call, words in lacking:
+        assert call(RowOptions(folder=tmp_path, runs=1)).skipped == words
 
 
 @pytest.mark.skipif(
@@ -41,7 +53,7 @@ def test_a_wire_that_drops_the_condition_is_noticed(
     words = [sys.executable, "-c", EMULATOR]
     moto = S3Server("moto", "", "", lambda program, address, data: [*words, address])
     monkeypatch.setattr(s3_servers, "folder", lambda: tmp_path)
-    monkeypatch.setattr(shared_servers, "SERVERS", (moto,))
+    monkeypatch.setattr(shared_servers, "UNCONDITIONAL", (carrier_of(moto, True),))
     moto.program.touch()
     before = dict(os.environ)
     result = shared_servers.control(RowOptions(folder=tmp_path / "row", negative=True))
@@ -54,12 +66,22 @@ def test_a_real_server_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     server = BY_NAME[os.environ["PLANSTEP_SERVER"]]
     if why := server.unavailable():
         pytest.skip(why)
-    monkeypatch.setattr(shared_servers, "SERVERS", (server,))
+    monkeypatch.setattr(shared_servers, "CARRIERS", (carrier_of(server, False),))
+    monkeypatch.setattr(shared_servers, "UNCONDITIONAL", (carrier_of(server, True),))
     result = shared_servers.run(RowOptions(folder=tmp_path, runs=10))
     assert result.violations == []
     assert result.runs > 0
     result = shared_servers.control(RowOptions(folder=tmp_path / "control", negative=True))
     assert len(result.violations) == 1
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(bool(shared_servers._lacking_kafka()), reason="make peers brings the broker")
+def test_a_real_broker_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_servers, "CARRIERS", shared_servers.CARRIERS[-1:])
+    result = shared_servers.run(RowOptions(folder=tmp_path, runs=10))
+    assert result.violations == []
+    assert result.runs > 10 and result.figures["Kafka append ms p50"] > 0
 
 
 def test_without_go_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

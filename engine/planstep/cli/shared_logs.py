@@ -48,7 +48,8 @@ def check(
     Five processes contend for one slot after another. Each slot must get one
     winner, whom all of them see, and so must a sixth process, at once and in
     lists. Then all slots are read again. It works in a log of its own behind
-    URL, which it removes, and a log that is there already stays as it is.
+    URL (a topic beside it, for Kafka), which it removes, and a log that is there
+    already stays as it is.
 
     A log in use gets slower meanwhile. A slot takes about sixteen requests, and
     on a cloud each of them costs.

@@ -31,10 +31,10 @@ from ..errors import (
     reason,
 )
 from .ahead import slot_name
-from .contender import LARGE_EACH
+from .contender import is_large
 from .files_log import folder_of
 from .objects_log import ObjectsLog
-from .registry import CHECKED_AT_OPENING, erase_shared_log, open_shared_log, scheme_of
+from .registry import ONLY_BESIDE, erase_shared_log, open_shared_log, scheme_of
 from .root import FORMAT, name_temporary
 from .shared_log import Position, Root, SharedLog
 
@@ -113,7 +113,7 @@ class _Race:
 
     def __init__(self) -> None:
         self.chains: list[bytes] = []
-        self.lists = 0
+        self.large = self.lists = 0
         self.appends_ms: list[float] = []
         self._listing = 0.0
 
@@ -134,6 +134,7 @@ class _Race:
                 for contender in contenders:
                     contender.go()
                 self._judge([contender.answer() for contender in contenders])
+                self.large += is_large(log, len(self.chains))
                 self._look(log, passed)
                 tell("racing", int(passed), int(seconds))
             self._read_again(again, tell)
@@ -180,11 +181,6 @@ def check_log(url: str, seconds: float, tell: Tell, timeout: float = _TIMEOUT) -
     `timeout`, in seconds, is for one call of a log. IoError if the server is not reached, or refuses us. Further
     errors as `open_shared_log`.
     """
-    if scheme_of(url) in CHECKED_AT_OPENING:
-        raise NotSupported(
-            "check-log races object stores and file systems; a Kafka topic's settings are checked each time "
-            "that it is opened"
-        )
     place = _place(url)
     race = _Race()
     verdict = "undecided"
@@ -203,13 +199,17 @@ def check_log(url: str, seconds: float, tell: Tell, timeout: float = _TIMEOUT) -
         left = _erase(place)
     slots, times = len(race.chains), sorted(race.appends_ms)
     p50, p99 = (round(times[int(part * (slots - 1))], 3) if times else None for part in (0.5, 0.99))
-    return Report(verdict, why, slots, slots // LARGE_EACH, race.lists, p50, p99, left)
+    return Report(verdict, why, slots, race.large, race.lists, p50, p99, left)
 
 
 def _place(url: str) -> str:
-    """Returns the URL of a new log behind another one; beside a folder that is not there yet."""
+    """Returns the URL of a new log behind another one; beside a folder that is not there yet, and a topic."""
     own = name_temporary(os.urandom(6))
-    if scheme_of(url) == "file" and not folder_of(url).exists():
+    scheme = scheme_of(url)
+    if scheme in ONLY_BESIDE:
+        address, mark, query = url.partition("?")
+        return f"{address}-{own}{mark}{query}"
+    if scheme == "file" and not folder_of(url).exists():
         return f"{url.rstrip('/')}-{own}"
     return f"{url.rstrip('/')}/{own}"
 

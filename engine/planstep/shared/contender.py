@@ -14,20 +14,25 @@ from time import perf_counter
 from typing import Any
 
 from ..errors import Fenced, PlanstepError, reason
-from .entry import NO_CHAIN, TURN, Entry, Owner, seal
+from .entry import BEGIN, NO_CHAIN, Entry, Owner, seal
 from .registry import open_shared_log
 from .shared_log import Position, SharedLog
 
 LARGE_EACH = 20
-"""One slot in so many has a large entry: a server may judge those by another code."""
+"""One slot in so many of an object store has a large entry: a server may judge those by another code."""
 _SMALL, _LARGE = 1_000, 4 << 20
 
 
-def _entry_for(turn: int, before: bytes, store_id: bytes, name: str) -> Entry:
-    size = _SMALL if turn % LARGE_EACH else _LARGE
+def is_large(log: SharedLog, turn: int) -> bool:
+    """Returns whether the entries that contend for a slot are large."""
+    return log.objects is not None and turn % LARGE_EACH == 0
+
+
+def _entry_for(turn: int, before: bytes, store_id: bytes, name: str, large: bool) -> Entry:
+    """Returns the first turn of a term: what machines that take over contend for."""
     nonce = name.encode().ljust(16, b"-")
-    payload = nonce * (size // len(nonce))
-    return seal(TURN, store_id, Owner(turn, nonce), turn, before, 0, payloads=[payload])
+    payload = nonce * ((_LARGE if large else _SMALL) // len(nonce))
+    return seal(BEGIN, store_id, Owner(turn, nonce), turn, before, 0, payloads=[payload])
 
 
 def _contend(log: SharedLog, mine: Entry) -> tuple[bool, bytes]:
@@ -48,14 +53,14 @@ def _work(url: str, name: str, timeout: float) -> None:
     log.open(Position())
     print("ready", flush=True)
     turn, chain = 1, NO_CHAIN
-    mine = _entry_for(turn, chain, root.store_id, name)
+    mine = _entry_for(turn, chain, root.store_id, name, is_large(log, turn))
     for _ in sys.stdin:
         began = perf_counter()
         won, chain = _contend(log, mine)
         ms = (perf_counter() - began) * 1_000
         _answer({"won": won, "chain": chain.hex(), "ms": ms})
         turn += 1
-        mine = _entry_for(turn, chain or NO_CHAIN, root.store_id, name)
+        mine = _entry_for(turn, chain or NO_CHAIN, root.store_id, name, is_large(log, turn))
 
 
 def _answer(answer: dict[str, Any]) -> None:

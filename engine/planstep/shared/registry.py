@@ -41,8 +41,8 @@ NORMAL: dict[str, Callable[[str], str]] = {
 }
 """Functions that return the one URL of a log that may be written in several ways, by its scheme."""
 
-CHECKED_AT_OPENING = ("kafka",)
-"""Schemes of logs of which no race can show more than a look at their settings does."""
+ONLY_BESIDE = ("kafka",)
+"""Schemes of logs that have no place within for another one: it lies beside them."""
 
 
 def open_shared_log(
