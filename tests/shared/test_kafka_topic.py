@@ -21,6 +21,7 @@ from planstep.errors import (
     MissingExtra,
     NotSupported,
 )
+from planstep.shared import check_log as check_log_module
 from planstep.shared import kafka_topic
 from planstep.shared.check_log import check_log
 from planstep.shared.entry import Owner
@@ -183,9 +184,22 @@ def test_a_question_without_an_answer_takes_no_record_away() -> None:
     topic.close()
 
 
-def test_a_topic_is_checked_by_its_settings_and_not_by_a_race() -> None:
-    with pytest.raises(NotSupported, match="a Kafka topic's settings are checked each time"):
+def test_the_race_of_a_topic_needs_a_broker() -> None:
+    pytest.importorskip("confluent_kafka")
+    with pytest.raises(IoError, match=r"shop-check-.*: no connection to a broker"):
         check_log(NOBODY, 1, lambda *_: None)
+
+
+@marked
+def test_a_race_runs_in_a_topic_beside_and_removes_it(
+    topic: InTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_log_module, "_SLOTS_MIN", 1)  # a busy machine may be slow
+    entries = filled(topic, 2)
+    report = check_log(topic.url, 3, lambda *_: None)
+    assert (report.verdict, report.left, report.large_slots) == ("passed", None, 0), report
+    assert report.slots >= 1
+    assert data_of(read_all(topic.open())) == data_of(entries)
 
 
 # a real broker ---------------------------------------------------------------------------------
