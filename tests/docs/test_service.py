@@ -2,9 +2,12 @@
 
 import http.client
 import json
+import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +23,8 @@ import planstep
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-SERVICE = Path(__file__).parents[2] / "docs" / "examples" / "service.py"
+DOCS = Path(__file__).parents[2] / "docs"
+SERVICE = DOCS / "examples" / "service.py"
 RUN = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
 CLIENTS, ORDERS = 8, 60
 _WAIT_SECONDS = 120.0
@@ -101,3 +105,27 @@ def test_clients_go_on_exactly_once_when_the_machine_is_lost(tmp_path: Path) -> 
     with planstep.open(tmp_path / "c", replicate=url) as db:
         orders = db.topic("orders").read(max_records=2 * CLIENTS * ORDERS).values
         assert sorted(order["id"] for order in orders) == ids
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is missing")
+def test_the_five_commands_of_the_page(tmp_path: Path) -> None:
+    (script,) = re.findall(r"```bash\n(.*?)```", (DOCS / "replication.md").read_text(), re.DOTALL)
+    commands = script.strip().splitlines()
+    assert len(commands) == 5
+    for port, free in zip(("8001", "8002"), two_free_ports(), strict=True):
+        script = script.replace(port, str(free))
+    (tmp_path / "docs").symlink_to(DOCS)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words, pipe = ["bash", "-c", script], subprocess.PIPE
+    shell = subprocess.Popen(
+        words, cwd=tmp_path, env={**os.environ, "PATH": path}, stdout=pipe, start_new_session=True
+    )
+    try:
+        said = b""
+        while not said.endswith(b'{"user":"ada","cents":250}'):
+            piece = os.read(shell.stdout.fileno(), 1 << 16)  # type: ignore[union-attr]
+            assert piece, said
+            said += piece
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
