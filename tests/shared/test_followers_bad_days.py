@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kit import Child, background, until
 from replica_kit import Line, Machines, rows
 
 import planstep
+from planstep.runtime.unfinished import making
 from planstep.shared.files_log import FileObjects
 from planstep.store import disk_store
 from planstep.store.files import Files, io_error
@@ -134,6 +136,97 @@ def test_24_a_follower_that_is_overtaken_by_a_trim_begins_from_a_snapshot(
         assert rows(me.db) == held and me.db.turn > turn
         with me.lead() as led:
             led.table("t").put("k", "goes on")
+
+
+READER = """
+import sys
+import planstep
+
+with planstep.open(sys.argv[1], read_only=True) as db, db.snapshot() as view:
+    print(view.get("t", "k"), flush=True)
+    sys.stdin.readline()
+    print(view.get("t", "k"), db.topic("c").read(0)[0].value, db.table("t").get("k"), flush=True)
+    view.close()
+    try:
+        db.topic("c").read(1, timeout=600)
+    except planstep.StoreClosed as error:
+        print(error, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_folder_that_others_read_is_replaced_beside_them(machines: Machines, times: int) -> None:
+    settings = machines.replicate(snapshot_bytes=1, keep=1)
+    db = planstep.open(machines.folder("a"), replicate=settings)
+    db.create_table("t").put("k", 0)
+    db.create_topic("c", format="utf8").write("old")
+    follow(machines).close()
+    with ExitStack() as stack:
+        readers = []
+        for number in range(1, times + 1):
+            readers.append(stack.enter_context(Child(READER, machines.folder("f"))))
+            assert readers[-1].line() == str(number - 1)
+            db.table("t").put("k", number)
+            for n in range(100):
+                db.table("t").put("else", n)
+            db.close()  # with a snapshot, behind which it is trimmed
+            follow(machines).close()
+            with planstep.open(machines.folder("f"), read_only=True) as look:
+                assert rows(look)["k"] == number
+            db = planstep.open(machines.folder("a"), replicate=settings)
+        around = machines.folder("f.incomplete")
+        assert len([path for path in around.iterdir() if path.name != "lock"]) == times
+        follow(machines).close()
+        for number, reader in enumerate(readers):
+            reader.tell()
+            assert reader.line() == f"{number} old {number}"
+            assert "open it again" in reader.line()
+            reader.tell()
+            assert reader.process.wait(60) == 0
+    follow(machines).close()
+    assert not around.exists()
+    db.close()
+
+
+def test_a_file_system_without_exchange_does_not_replace_what_is_read(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "exchange", lambda *_: False)
+    settings = machines.replicate(snapshot_bytes=1, keep=1)
+    with planstep.open(machines.folder("a"), replicate=settings) as db:
+        db.create_table("t").put("k", 0)
+        follow(machines).close()
+        for n in range(100):
+            db.table("t").put("k", n)
+    with Child(READER, machines.folder("f")) as reader:
+        assert reader.line() == "0"
+        with pytest.raises(planstep.StoreInUse):
+            follow(machines)
+    with follow(machines) as me:
+        assert rows(me.db) == {"k": 99}
+
+
+def test_an_opening_removes_what_a_killed_restore_left(machines: Machines) -> None:
+    with begun(machines):
+        pass
+    around = machines.folder("a.incomplete")
+    (around / "copy" / "host-0").mkdir(parents=True)
+    (around / "lock").touch()
+    machines.open("a").close()
+    assert not around.exists()
+    (around / "mine").mkdir(parents=True)
+    machines.open("a").close()
+    assert (around / "mine").exists(), "it was not left by a restore"
+
+
+def test_an_opening_leaves_a_copy_that_is_being_made(machines: Machines) -> None:
+    with begun(machines):
+        pass
+    with making(machines.folder("a"), replace=True) as copy:
+        copy.mkdir()
+        machines.open("a").close()
+        assert copy.exists()
 
 
 def test_a_log_of_another_store_is_refused(machines: Machines, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
                                 leave nothing over
 
 A killed restore may leave the copy that it made, or the folder that it replaced, in NAME.incomplete. The next
-restore removes it.
+opening removes it.
 
 Each change of a file through store/files.py is a point, as in row `killpoints`.
 

@@ -21,6 +21,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import StoreClosed
 from ..logs import tried_again
 from .consistent_cut import open_views
 from .wait_primitives import Signal, Wake, Watches
@@ -72,6 +73,11 @@ class Following(Watches):
             try:
                 self._go_on()
                 pause = max(_EVERY_SECONDS, _REST * (time.monotonic() - began))
+            except StoreClosed as error:  # another store has its place
+                if not stopping.is_set():
+                    self._runtime.turns.stop_everything(error)
+                    self.wake(list(self.watched))
+                return
             except Exception as error:  # without this thread no waiting caller would wake
                 if stopping.is_set():
                     return

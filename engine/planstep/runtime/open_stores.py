@@ -43,6 +43,7 @@ from .replace_store import left_beside
 from .replication import Connection, Replication, Told, connect
 from .runtime import Runtime
 from .snapshotting import Snapshotter, begin_from_snapshot
+from .unfinished import remove_leftover
 
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
@@ -136,6 +137,7 @@ def _open_replicated(
         if meta is None:
             from_snapshot()
         runtime = _open_with(path, options, opened, shared, from_snapshot)
+        remove_leftover(Path(os.path.realpath(path)))
         node = runtime.nodes[0]
         store: Any = node.host.store
         if options.follow:

@@ -1,6 +1,7 @@
 """Replaces a store by another under the same name; a kill at any moment leaves one of the two under it.
 
     exchange(made, to) ─▶ does nobody read the earlier one? ─▶ durable ─▶ the earlier one, now at `made`, may go
+                     │                    └ or may it be read? ─▶ its mark says that it was replaced
                      └ the file system cannot ─▶ a note in `to` ─▶ to → to.replaced ─▶ made → to ─▶ to.replaced goes
 
 Without an exchange there is a moment in which nothing has the name. A kill in that moment leaves the earlier
@@ -17,24 +18,33 @@ from pathlib import Path
 from ..errors import StoreInUse
 from ..store.files import Files, typed_errors
 from ..store.readers.reader_lease import readers
+from ..store.readers.released_mark import say_replaced
 
 NOTE = "replaced.txt"
 
 
-def replace(copy: Path, to: Path) -> None:
+def replace(copy: Path, to: Path, under_readers: bool = False) -> None:
     """Gives the folder `copy` the name `to`, durably. The earlier folder is gone, or at `copy`. Raises StoreInUse
-    or IoError; then nothing has changed."""
+    or IoError; then nothing has changed.
+
+    `under_readers`: others may read the earlier folder, which stays at `copy` for them, unless the file system
+    cannot exchange names.
+    """
     files = Files()
     if not files.exchange(copy, to):
+        refuse_readers(to, to)
         _replace_in_two(copy, to, files)
         return
     try:
-        refuse_readers(copy, to)
+        if not under_readers:
+            refuse_readers(copy, to)
         files.sync_folder(to.parent)
         files.sync_folder(copy.parent)
     except BaseException:
         files.exchange(copy, to)
         raise
+    for host in copy.glob("host-*"):
+        say_replaced(host / "released")
 
 
 def refuse_readers(folder: Path, name: Path) -> None:

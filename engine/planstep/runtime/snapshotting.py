@@ -33,7 +33,7 @@ from ..store.meta import REPLICATED, Meta, make_folder
 from ..store.owner_lock import OwnerLock
 from ..store.snapshot_making import make_snapshot
 from ..store.snapshot_restoring import restore_snapshot
-from .replace_store import refuse_readers, replace
+from .replace_store import replace
 from .unfinished import making
 from .wait_primitives import Latch
 
@@ -170,7 +170,8 @@ def begin_from_snapshot(
 ) -> bool:
     """Makes the store at `path` anew from the newest whole snapshot; False, with nothing done, if there is none.
 
-    `meta`: that of the folder which is there, None for an empty one. StoreInUse, also while others read it.
+    `meta`: that of the folder which is there, None for an empty one. StoreInUse, also while others read it on a
+    file system that cannot exchange names.
     """
     with snapshots_of(settings, log, root) as snapshots:
         if snapshots is None:
@@ -206,7 +207,6 @@ def restore_whole(snapshots: Snapshots, manifest: Manifest, path: Path, meta: Me
     with ExitStack() as stack:
         for host in sorted(to.glob("host-*")):
             stack.callback(OwnerLock(host / "lock").close)
-        refuse_readers(to, to)
         copy = stack.enter_context(making(to, replace=True))
         try:
             restore_snapshot(snapshots, manifest, copy / "host-0", meta)
@@ -216,6 +216,6 @@ def restore_whole(snapshots: Snapshots, manifest: Manifest, path: Path, meta: Me
         files.sync_folder(copy)
         # No process becomes its owner before it is certain that it stays.
         stack.callback(OwnerLock(copy / "host-0" / "lock").close)
-        replace(copy, to)
+        replace(copy, to, under_readers=True)
     snapshot_restored(to, manifest.turn, manifest.bytes, time.monotonic() - began)
     return True

@@ -24,16 +24,19 @@ import hashlib
 import mmap
 import os
 import zlib
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from ...errors import StoreClosed
 from ..files import Files, io_error, open_file
 
 _MARK = Struct("<IQ8sQ")
 _CRC = Struct("<I")
 _SIZE = _MARK.size + _CRC.size
+_REPLACED = b"replaced".ljust(_SIZE, b".")
 
 
 class Mark(NamedTuple):
@@ -85,10 +88,14 @@ class ReleasedMark:
         self._map[:_SIZE] = encode_mark(self._store_id, generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
-        """Reads the mark; None while it is not whole, or not of this store."""
+        """Reads the mark; None while it is not whole, or not of this store. StoreClosed: it was replaced."""
         own = zlib.crc32(self._store_id)
         for _ in range(100):  # a torn read is repeated
             data = self._map[:_SIZE]
+            if data == _REPLACED:
+                raise StoreClosed(
+                    "the folder was replaced meanwhile, by a newer state of its store: open it again"
+                )
             if zlib.crc32(data[: _MARK.size], own) == _CRC.unpack_from(data, _MARK.size)[0]:
                 generation, turn, boot, synced = _MARK.unpack_from(data)
                 return Mark(generation, turn, boot == _boot(), synced)
@@ -96,6 +103,16 @@ class ReleasedMark:
 
     def close(self) -> None:
         self._map.close()
+
+
+def say_replaced(path: Path) -> None:
+    """Tells those that read a store with this mark that it is no longer at its path: another one is there."""
+    with suppress(OSError):  # without a mark they go on as they are
+        fd = open_file(path, os.O_RDWR)
+        try:
+            os.pwrite(fd, _REPLACED, 0)
+        finally:
+            os.close(fd)
 
 
 def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | None:
