@@ -220,3 +220,14 @@ def test_a_slot_that_is_no_file_is_corruption(
         log.read(ALL, 0)
     with pytest.raises(Corruption, match=f"{slot(2)} is no file"):
         log.append(entries[1])
+
+
+def test_a_new_owner_removes_folders_that_a_killed_snapshot_left_empty(folder: InFolder) -> None:
+    filled(folder, 1)
+    for name in ("snap/a", "snap/b", "pack", "run", "check-0/new"):
+        (folder.path / name).mkdir(parents=True)
+    (folder.path / "snap" / "b" / "manifest").touch()
+    folder.objects().tidy()
+    there = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*") if path.is_dir()}
+    assert there == {"log", "floor", "new", "snap", "snap/b", "check-0", "check-0/new"}
+    assert folder.objects().create("snap/a/manifest", b"made")

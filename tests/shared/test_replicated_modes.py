@@ -121,3 +121,18 @@ def test_34_process_is_exactly_once_over_20_takeovers(machines: Machines, placem
         one.end()
     kinds = {type(one.error) for one in running if one.error is not None}
     assert kinds and kinds <= {planstep.Fenced, planstep.Undetermined}
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka", "pulsar"])
+def test_a_commit_in_doubt_says_what_helps_in_its_mode(machines: Machines, mode: Any) -> None:
+    with machines.open_local("a", mode=mode) as db, pytest.raises(planstep.PlanstepError) as failed:
+        db.create_topic("t", format="json")
+        with machines.take_over("b") as other:
+            other.topic("t").write(1)
+            with db.transaction() as tx:
+                tx.write("t", 2)
+    if mode == "deterministic":
+        assert failed.type is planstep.Fenced
+        return
+    assert failed.type is planstep.Undetermined
+    assert "look for its effects" in str(failed.value) and "outcome" not in str(failed.value)

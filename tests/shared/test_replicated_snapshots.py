@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import replica_kit
 from kill_kit import calls_of, killed_at, some_of
-from kit import until
+from kit import Child, until
 from replica_kit import Machines, rows
 
 import planstep
@@ -425,3 +425,35 @@ def test_who_lists_snapshots_that_go_meanwhile_lists_once_more(
             with planstep.open(machines.folder("b")) as restored:
                 assert rows(restored) == rows(db)
     assert len(tries) > 1 and tries[0].turn < tries[-1].turn
+
+
+STUCK = """
+import os, signal, sys, threading
+import planstep
+from planstep.errors import IoError
+from planstep.shared.files_log import FileObjects
+
+settings = planstep.Replicate(sys.argv[2], snapshot_bytes=1, log_timeout=600)
+db = planstep.open(sys.argv[1], replicate=settings)
+db.create_table("t").put("k", 1)
+runtime, create, struck = db._runtime, FileObjects.create, threading.Event()
+
+def failing(objects, name, data):
+    if not struck.is_set():
+        struck.set()
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    raise IoError("away")
+
+FileObjects.create = failing
+try:
+    db.close()
+except KeyboardInterrupt:
+    print(struck.is_set(), runtime._snapshotter.ended.is_set(), flush=True)
+"""
+
+
+def test_an_interrupt_ends_a_snapshot_that_closing_waits_for(machines: Machines) -> None:
+    with Child(STUCK, machines.folder("a"), machines.url) as child:
+        assert child.process.stdout.readline() == "True True\n"
+        assert child.process.wait(60) == 0
+    machines.open("a").close()

@@ -48,7 +48,7 @@ from .unfinished import remove_leftover
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
 FOLLOWER_TIMEOUT = 1.0
-"""Seconds for which a follower's thread waits in a call to the shared log, at most."""
+"""Seconds for which a follower's thread, and an interrupted close, wait in a call to the shared log, at most."""
 HOOKS: dict[str, type[ModeHooks]] = {
     "deterministic": ModeHooks,
     "kafka": KafkaHooks,
@@ -153,6 +153,7 @@ def _open_replicated(
         assert shared.leading is not None
         node.linger = shared.log.linger if settings.linger is None else settings.linger
         runtime.shared_stats = shared.leading.stats
+        runtime.wait_less = partial(shared.log.wait_less, FOLLOWER_TIMEOUT)
         runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts))
         if settings.reads == "confirmed":
             runtime.fresh = partial(_confirm, runtime, store)

@@ -39,6 +39,8 @@ class ReplyBook:
         self.is_due = Signal()
         self.refused: dict[bytes, bool] = {}
         """The newest that ended without a place, so perhaps without a record → whether they may get one."""
+        self.remembered = True
+        """Whether the next engine of the store knows how a transaction ended."""
         self._hosts = hosts
         self._record_refusal = record_refusal
         """Records a refusal durably; does not wait for that."""
@@ -64,7 +66,11 @@ class ReplyBook:
 
     def give_up(self, error: BaseException) -> None:
         why = reason(error)
-        ask = "then ask its outcome" if "reopen" in why else "reopen and ask its outcome"
+        ask = "then " if "reopen" in why else "reopen and "
+        if self.remembered:
+            ask += "ask its outcome"
+        else:
+            ask += "look for its effects: this mode forgets ends of transactions with its engine"
         for tx in list(self.waiting):
             text = f"transaction {tx_text(tx)}: {why}; {ask}"
             doubt = Undetermined(text)

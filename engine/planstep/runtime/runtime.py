@@ -97,6 +97,8 @@ class Runtime:
         self.proxy = tablet_id(PROXY, 0, self.generation & 0xFFFFF)
         # No lock: leaving one needs memory, and this is asked for where there may be none.
         self._counter = itertools.count(1)
+        self.wait_less: Callable[[], None] | None = None
+        """Has a shared log answer soon or never: closing was interrupted."""
         self.fresh: Callable[[], None] | None = None
         """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
         self.shared_stats: Callable[[], dict[str, Any]] | None = None  # of a replicated store
@@ -109,6 +111,7 @@ class Runtime:
         self.admission = Admission()
         self.ledger = Ledger()
         self.replies = self.reply_book(self.hosts, self.admission, self._record_refusal)
+        self.replies.remembered = hooks.has_places
         self.turns = self.turn_loop(
             self.nodes,
             self.replies,
@@ -161,11 +164,11 @@ class Runtime:
 
     def begin_snapshots(self, snapshotter: Snapshotter) -> None:
         """Starts the thread that makes the snapshots of a replicated store."""
-        self._snapshotter = snapshotter
         try:
             self.threads.begin_thread("snapshots", snapshotter.serve, self.threads.stopping)
         except RuntimeError as error:
             raise _not_started(error) from error
+        self._snapshotter = snapshotter
 
     def _deliver_leftover(self) -> None:
         """Delivers, before the first read, messages that tablets with placement "separate" left."""
@@ -311,14 +314,21 @@ class Runtime:
         here = threading.current_thread()
         return here is self._side or self.threads.has(here)
 
-    def _end_threads(self) -> None:
-        """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit."""
+    def _end_threads(self, in_order: bool = False) -> None:
+        """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit.
+
+        `in_order`: a last snapshot may be made.
+        """
+        if self._snapshotter is not None:
+            self._snapshotter.end(in_order)
         self.threads.stopping.set()
         if self.tail is not None:
             self.tail.stop()
         self.turns.watches.end()
         self.maintenance.wake()
         self.threads.end()
+        if self._snapshotter is not None:  # joining a thread again after an interrupt may not wait
+            self._snapshotter.ended.wait()
 
     def crash(self) -> None:
         """Closes and writes nothing: for an engine that nobody has used, perhaps for lack of memory."""
@@ -339,6 +349,9 @@ class Runtime:
         """
         if self.ended:
             return
+        interrupted = self.turns.closed  # an earlier call
+        if interrupted and self.wait_less is not None:
+            self.wait_less()
         self.hooks.close()
         self.turns.closed = True
         self.turns.hurry()
@@ -363,9 +376,7 @@ class Runtime:
                     self.turns.turn(node)
                 self.replies.answer()
         self.turns.delays.close()
-        if self._snapshotter is not None:
-            self._snapshotter.end(checkpoint and node.host.stopped is None)
-        self._end_threads()
+        self._end_threads(checkpoint and node.host.stopped is None and not interrupted)
         with node.lock:  # inputs that no turn took have no effect: their end is not in doubt
             self.turns.refuse_all(node)
         self.turns.stop_everything(EngineClosed("the engine was closed"))

@@ -15,7 +15,7 @@ Next: replication.py.
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -41,6 +41,8 @@ CLOSE_BYTES = 16 << 20
 """Log since the last snapshot that makes a close wait for a new one."""
 _LOOK_SECONDS = 0.5
 _PAUSE_SECONDS = 5.0
+_TRIM_SECONDS = 5.0
+"""How long a trim waits for an answer; it is tried again."""
 _RETRY_SECONDS = 30.0
 _DAY_SECONDS = 86_400
 _DAILY_PART = 8
@@ -50,8 +52,16 @@ _TURN_BYTES = 4 << 10
 
 
 @contextmanager
-def snapshots_of(settings: Replicate, log: SharedLog, root: Root) -> Iterator[Snapshots | None]:
-    """Yields the snapshots of a shared log; None if it has no place for any. Errors as `open_objects`."""
+def snapshots_of(
+    settings: Replicate,
+    log: SharedLog,
+    root: Root,
+    check: Callable[[], object] = lambda: None,
+) -> Iterator[Snapshots | None]:
+    """Yields the snapshots of a shared log; None if it has no place for any. Errors as `open_objects`.
+
+    `check` raises to end a wait for an answer.
+    """
     objects, url = log.objects, settings.url
     with ExitStack() as stack:
         if objects is None and settings.snapshots is not None:
@@ -60,7 +70,7 @@ def snapshots_of(settings: Replicate, log: SharedLog, root: Root) -> Iterator[Sn
         yield (
             objects
             if objects is None
-            else Snapshots(objects, url, root.store_id, settings.log_timeout)
+            else Snapshots(objects, url, root.store_id, settings.log_timeout, check)
         )
 
 
@@ -77,6 +87,7 @@ class Snapshotter:
         self._store = store
         self._settings = settings
         self._closing = self._given_up = self._looked = False
+        self.ended = Latch()
         self._again_at = time.monotonic() + _PAUSE_SECONDS
         self._newest: Manifest | None = None
         self._counted = store.counters.log_bytes
@@ -86,11 +97,14 @@ class Snapshotter:
     def serve(self, stopping: Latch) -> None:
         """Makes snapshots as they are due, until the engine stops; then a last one if it is closed in order."""
         enough = self._settings.snapshot_bytes
-        while not stopping.wait(_LOOK_SECONDS):
-            if time.monotonic() >= self._again_at and self._store.is_open:
-                self._attempt(enough)
-        if self._closing and self._store.is_open:
-            self._attempt(min(CLOSE_BYTES, enough))
+        try:
+            while not stopping.wait(_LOOK_SECONDS):
+                if time.monotonic() >= self._again_at and self._store.is_open:
+                    self._attempt(enough)
+            if self._closing and self._store.is_open:
+                self._attempt(min(CLOSE_BYTES, enough))
+        finally:
+            self.ended.set()
 
     def end(self, in_order: bool) -> None:
         """Tells whether a last one may be made; else one that is being made is given up."""
@@ -123,7 +137,8 @@ class Snapshotter:
         settings, store = self._settings, self._store
         log, root = open_shared_log(settings.url, None, settings.log_timeout)
         log.count_into(self._counts)
-        with closing(log), snapshots_of(settings, log, root) as snapshots:
+        log.wait_less(_TRIM_SECONDS)
+        with closing(log), snapshots_of(settings, log, root, self._check) as snapshots:
             if snapshots is None or root.store_id != store.meta.shared_id:
                 self._again_at = math.inf  # it has no place for any
                 return

@@ -369,6 +369,11 @@ class FileObjects:
         for name in self.names("new/"):
             with suppress(IoError):
                 self.remove(name)
+        for folder in (*_OF_SEEDS, "run"):
+            below = [f"{folder}/{name}" for name, _ in self._files.states(self._path / folder)]
+            for at in (*below, folder):  # who is about to make a file there makes them again
+                with suppress(OSError):  # it is no folder, or has something
+                    os.rmdir(at, dir_fd=self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -29,13 +29,22 @@ class PatientObjects:
     """
 
     def __init__(
-        self, objects: Objects, where: str, timeout: float = LOG_TIMEOUT, pause: float = PAUSE
+        self,
+        objects: Objects,
+        where: str,
+        timeout: float = LOG_TIMEOUT,
+        pause: float = PAUSE,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
-        """`timeout`, in seconds: how long a call is repeated that fails; `pause`: the first wait, which doubles."""
+        """`timeout`, in seconds: how long a call is repeated that fails; `pause`: the first wait, which doubles.
+
+        `check` is called before each wait, and raises to end it.
+        """
         self.objects = objects
         self.where = where
         self.timeout = timeout
         self._pause = pause
+        self._check = check
         self.doubted = False
         self._sent: set[str] = set()
 
@@ -88,10 +97,16 @@ class PatientObjects:
         return found
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        return patiently(attempt, self.where, self.timeout, self._pause)
+        return patiently(attempt, self.where, self.timeout, self._pause, self._check)
 
 
-def patiently(attempt: Callable[[], _T], where: str, timeout: float, pause: float = PAUSE) -> _T:
+def patiently(
+    attempt: Callable[[], _T],
+    where: str,
+    timeout: float,
+    pause: float = PAUSE,
+    check: Callable[[], object] = lambda: None,
+) -> _T:
     """Repeats an attempt while it fails with an IoError. LogUnreachable once `timeout` seconds are over."""
     deadline = monotonic() + timeout
     while True:
@@ -104,5 +119,6 @@ def patiently(attempt: Callable[[], _T], where: str, timeout: float, pause: floa
                     f"the shared log {where} was not reached for {timeout:g} seconds "
                     f"({reason(error)}); reopen the store once it can be"
                 ) from error
+        check()
         sleep(min(pause, rest))
         pause = min(2 * pause, _PAUSE_MAX)

@@ -44,10 +44,15 @@ class Snapshots:
     """The snapshots of one store. For one thread. LogUnreachable, NoSpace, Corruption."""
 
     def __init__(
-        self, objects: Objects, where: str, store_id: bytes, timeout: float = LOG_TIMEOUT
+        self,
+        objects: Objects,
+        where: str,
+        store_id: bytes,
+        timeout: float = LOG_TIMEOUT,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
-        """`timeout`, in seconds: how long a call is repeated that fails."""
-        self._patient = PatientObjects(objects, where, timeout)
+        """`timeout`, in seconds: how long a call is repeated that fails; `check` raises to end it."""
+        self._patient = PatientObjects(objects, where, timeout, check=check)
         self._where = where
         self.store_id = store_id
 
