@@ -23,7 +23,7 @@ from planstep.bench.proof.worlds.replicated.swarm import draw_settings
 from planstep.coordinator.plan import ABORTED, COMMITTED
 from planstep.errors import IoError
 from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
-from planstep.proto.messages import PartitionPart
+from planstep.proto.messages import PUT, PartitionPart, ShardPart
 from planstep.proxy.deterministic import Result
 from planstep.shared.entry import BEGIN, NO_CHAIN, TURN, Entry, Owner, seal
 from planstep.shared.settings import Replicate
@@ -227,6 +227,26 @@ def test_an_engine_closes_though_its_last_write_fails(world: SharedWorld) -> Non
         world.pass_ms(1_000)
         assert world.stores == [] and machine.status == DOWN
         assert machine.files.failing is None
+
+
+def test_a_write_that_fails_before_the_append_fails_its_turn_alone(
+    world: SharedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise IoError("made to fail before it is sent")
+
+    with world.at(world.machines[0]):
+        work = SharedWorkloads(world, draw_settings(1, 10))
+        put = {work.at.shards[0]: ShardPart(writes=((b"k", PUT, b"v"),))}
+        log = world.stores[0]._log
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "append", fail)
+            first = world.commit(put)
+            world.pass_ms(20)
+        second = world.commit(put)
+        world.pass_ms(100)
+        assert world.results[first].reason == (0, "failed")
+        assert world.results[second].reason is None
 
 
 # planted bugs, and the row ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ....errors import NoSpace, StoreClosed
+from ....errors import IoError, StoreClosed
 from ....host.inputs import Input, Released
 from ....shared.settings import Replicate
 from .acting import UP, Machine
@@ -120,13 +120,13 @@ class SharedKafkaWorld(Fate, KafkaWorld):
             super()._sync(number, life, batch)
         except StoreClosed as error:
             self.ended_with([], error)
-        except NoSpace:  # at a turn behind which the host is lost
+        except IoError:  # at a turn behind which the host is lost
             self.lose_engine()
 
     def _make_durable(self, number: int, accepted: list[tuple[float, Input]]) -> None:
         try:
             super()._make_durable(number, accepted)
-        except NoSpace:  # in the reserve, too
+        except IoError:  # a full disk, in the reserve, too; a local write before the append
             self._redeliver(number, accepted, 10.0)
 
     def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:

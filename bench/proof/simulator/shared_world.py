@@ -6,7 +6,7 @@ Next: ../worlds/replicated/seed.py.
 from pathlib import Path
 from typing import Any
 
-from ....errors import NoSpace, StoreClosed
+from ....errors import IoError, StoreClosed
 from ....host.inputs import Commit, Input, Released, Rollback, StageInput
 from ....proto.ids import tx_id
 from ....proxy.deterministic import Result
@@ -62,7 +62,7 @@ class SharedWorld(Fate, World):
             return super()._durable(number, inputs)
         except StoreClosed as error:
             self.ended_with(inputs, error)
-        except NoSpace:  # in the reserve, too
+        except IoError:  # a full disk, in the reserve, too; a local write before the append
             self._answer_failed(number, [item for item in inputs if not self._is_answered(item)])
         return None
 
