@@ -39,7 +39,8 @@ STATE_PARTITIONS = 256
 """Partitions of a changelog, one for each worker: the most workers that `planstep compare` allows."""
 _READ_BYTES = 64 << 20
 _READ = 50_000
-_ENDS_S = 5.0
+_ENDS_S = 60.0
+"""Seconds that an answered commit may take to reach all participants: a verifier misses what comes later."""
 
 
 class EngineMode(NamedTuple):

@@ -44,8 +44,8 @@ PACE_S = 0.002
 """Seconds between the begins of an owner's transactions at least, so that enough input can be loaded."""
 HELD_S = 1.0
 """Seconds that others wait for a row that was read; then the dropped transaction is rolled back for them."""
-_PATIENCE_S, _SERVER_PATIENCE_S = 15.0, 120.0
-"""Seconds beyond the time-out after which the run fails; a server takes some of them to start."""
+_PATIENCE_S = 120.0
+"""Seconds beyond the time-out after which the run fails: a server starts in them, or Python on a busy machine."""
 
 
 def endings(run: Run) -> tuple[str, ...]:
@@ -58,8 +58,7 @@ def tables(run: Run) -> tuple[str, ...]:
 
 def patience(run: Run) -> int:
     """Returns the nanoseconds after which an event counts as not coming."""
-    patience_s = _SERVER_PATIENCE_S if run.system.pids() else _PATIENCE_S
-    return int((run.options.transaction_timeout_ms / 1e3 + patience_s) * 1e9)
+    return int((run.options.transaction_timeout_ms / 1e3 + _PATIENCE_S) * 1e9)
 
 
 def drop(run: Run, partitions: int) -> dict[str, Any]:
@@ -129,13 +128,24 @@ class _Dropping:
         return None if helped else next_attempt.reply - since, readable - since
 
     def _drop(self, ending: str, name: str, partition: int) -> int:
-        """Works up to the flush and abandons the transaction; returns when it was flushed."""
-        worker = WorkerRun(self._run, name, CONSUMER)
-        attempt = worker.begin()
-        self._pass_on(attempt, worker, ending, partition)
-        worker.flush(attempt)
-        self._left.append((ending, worker, attempt))
-        return self._run.now()
+        """Works up to the flush and abandons the transaction; returns when it was flushed.
+
+        On a busy machine a time-out may end the transaction before; then another one is begun.
+        """
+        run, worker = self._run, WorkerRun(self._run, name, CONSUMER)
+        until = run.now() + patience(run)
+        while True:
+            attempt = worker.begin()
+            try:
+                self._pass_on(attempt, worker, ending, partition)
+                worker.flush(attempt)
+            except Cancelled as error:
+                worker.rollback(attempt, error.cause)
+                if not error.retryable or run.now() > until:
+                    raise
+                continue
+            self._left.append((ending, worker, attempt))
+            return run.now()
 
     def _pass_on(self, attempt: Attempt, worker: WorkerRun, ending: str, partition: int) -> None:
         """Passes one input record to each partition of the output."""
