@@ -172,7 +172,7 @@ def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
         cell = Cell("plain", "deterministic", shape=replace(shape, workers=workers))
         child = attended(tmp_path, cell)
         with child.stdin:
-            assert child.wait(20) == status
+            assert child.wait(100) == status
 
 
 def test_a_child_that_does_not_end_is_ended(

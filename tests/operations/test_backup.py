@@ -88,7 +88,7 @@ def test_a_backup_of_what_a_checkpoint_holds(tmp_path: Path) -> None:
 def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -> None:
     """Money moves between accounts all the time, and each move is a record: sums never differ."""
     stop = threading.Event()
-    begun = threading.Barrier(3, timeout=20)
+    begun = threading.Barrier(3, timeout=600)
     with planstep.open(tmp_path / "bank", hosts=hosts) as db:
         db.create_topic("moves", partitions=4, format="json")
         db.create_table("accounts", shards=4)

@@ -113,7 +113,7 @@ def test_a_follower_of_a_busy_owner_that_keeps_up_has_no_lag(
         with monkeypatch.context() as patch:
             patch.setattr(log, "read", read_more)
             time.sleep(3)
-            me.snapshot(max_lag=2, timeout=20).close()
+            me.snapshot(max_lag=2, timeout=600).close()
 
 
 def waits(me: planstep.Follower) -> None:

@@ -66,6 +66,12 @@ class Load:
         target = len(self.acknowledged) + count
         patiently(lambda: len(self.acknowledged) >= target)
 
+    def stands_still(self) -> bool:
+        """Returns whether nothing is acknowledged for three seconds."""
+        before = len(self.acknowledged)
+        time.sleep(3)
+        return len(self.acknowledged) == before
+
     def __enter__(self) -> "Load":
         for thread in self._threads:
             thread.start()
@@ -114,10 +120,7 @@ def test_commits_wait_while_too_few_replicas_are_in_sync(
         lost = cluster.follower(topic)
         lost.kill()
         cluster.wait_in_sync(topic, 2)
-        time.sleep(1)  # the brokers know it by now, and so do the writers
-        acknowledged = len(load.acknowledged)
-        time.sleep(3)
-        assert len(load.acknowledged) == acknowledged
+        patiently(load.stands_still)  # once the brokers know it, and so do the writers
         lost.start()
         load.more(50)
         alter(strict.url, "min.insync.replicas", "2")

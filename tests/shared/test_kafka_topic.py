@@ -325,9 +325,10 @@ def test_a_topic_that_is_trimmed_begins_with_the_turn(topic: InTopic) -> None:
 @marked
 def test_a_topic_that_is_deleted_is_unreachable_in_words(topic: InTopic) -> None:
     (begin,) = filled(topic, 1)
-    owner = topic.open(timeout=1)
+    owner = topic.open()
     owner.open(at(begin))
     erase_shared_log(topic.url)
+    owner.wait_less(1)
     with pytest.raises(LogUnreachable, match="was not reached for 1 seconds"):
         owner.append(turn_behind(begin, FIRST))
 
