@@ -123,7 +123,7 @@ def test_work_goes_on_and_nothing_is_lost(
 def test_a_time_out_before_the_drop_costs_another_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a busy machine: the first one to be dropped is flushed when its time is over."""
+    """The first transaction to be dropped is flushed when its time is over, as on a busy machine."""
     late: list[int] = []
     flush = WorkerRun.flush
 
