@@ -1,5 +1,6 @@
 """Tests `planstep replicate STORE URL`, its --stop and --reseed, and `planstep restore --from URL`."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.proto.keys import encode_key
+from planstep.runtime import follower
 
 
 @pytest.fixture
@@ -128,3 +131,71 @@ def test_a_restore_is_told_where_snapshots_are(
     run("restore", "--from", "kafka://k1:9092/shop", "--snapshots", "s3://b/shop", tmp_path / "x")
     assert given[0][0].snapshots == "s3://b/shop"
     run("restore", "--snapshots", "s3://b/shop", tmp_path / "x", tmp_path / "y", status=2)
+
+
+# comparing -----------------------------------------------------------------------------------
+
+
+def test_two_folders_and_the_log_are_compared_as_of_one_turn(
+    store: Path,
+    url: str,
+    tmp_path: Path,
+    run: Any,
+    fields: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run("replicate", store, url)
+    planstep.follow(tmp_path / "g", url).close()
+    with planstep.open(store, replicate=url) as db, planstep.follow(tmp_path / "g", url) as me:
+        wrong_rows(monkeypatch)
+        db.create_topic("c", partitions=2).write_batch([b"x"] * 9)
+        for n in range(300):
+            db.table("t").put(f"k{n}", n)
+        turn = db.turn
+        db.close()
+        me.snapshot(at_least=turn + 1).close()
+    monkeypatch.undo()
+    planstep.follow(tmp_path / "f", url).close()
+    same = fields("replicate", "diff", store, tmp_path / "f")
+    assert same == {
+        **{"path": str(store), "other": str(tmp_path / "f"), "turn": same["turn"]},
+        **{"rows": 0, "tablet": None, "key": None, "where": None},
+    }
+    assert same["turn"] > 300
+    for path in (store, tmp_path / "f"):
+        assert "no row differs" in run("replicate", "diff", path, url)
+    assert "2 rows differ, first 'k7' of table t/2 (differs)" in run(
+        "replicate", "diff", store, tmp_path / "g", status=1
+    )
+    said = run("replicate", "diff", tmp_path / "g", url, "--json", status=1)
+    assert json.loads(said)["rows"] == 2 and json.loads(said)["where"] == "differs"
+    with planstep.open(store, replicate=url) as db:
+        db.table("t").put("k", 2)
+    assert "is at turn" in run("replicate", "diff", store, tmp_path / "f", status=1)
+    run("replicate", "diff", tmp_path / "f", url)
+    run("replicate", "diff", tmp_path / "g", url, status=1)
+
+
+def test_what_cannot_be_compared_is_said(store: Path, url: str, tmp_path: Path, run: Any) -> None:
+    assert "is not replicated" in run("replicate", "diff", store, url, status=1)
+    run("replicate", store, url)
+    other = (tmp_path / "other-log").as_uri()
+    planstep.open(tmp_path / "other", replicate=other).close()
+    for wrong in (other, tmp_path / "other"):
+        assert "another store" in run("replicate", "diff", store, wrong, status=1)
+    assert "is not a store" in run("replicate", "diff", store, tmp_path / "x", status=1)
+
+
+def wrong_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes followers change a row, and leave another one out."""
+    really = follower._Shown._commit
+
+    def commit(folder: Any, turn: Any) -> None:
+        for key in list(turn.overlay):
+            if key[4:] == b"r" + encode_key("k7"):
+                turn.overlay[key] = (*turn.overlay[key][:2], b"wrong")
+            elif key[4:] == b"r" + encode_key("k8"):
+                del turn.overlay[key]
+        really(folder, turn)
+
+    monkeypatch.setattr(follower._Shown, "_commit", commit)

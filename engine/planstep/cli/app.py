@@ -60,6 +60,7 @@ app.command("verify", cls=StoreCommand)(inspect.verify)
 app.command("follow", cls=Command)(followers.follow)
 app.command("check-log", cls=Command)(shared_logs.check)
 shared_logs.replicate.command("start", cls=StoreCommand)(seeds.start)
+shared_logs.replicate.command("diff", cls=Command)(seeds.diff)
 app.add_typer(shared_logs.replicate, name="replicate", cls=seeds.WithStart)
 
 

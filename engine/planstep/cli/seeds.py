@@ -1,4 +1,4 @@
-"""`planstep replicate STORE URL` begins a shared log with a store that has turns, and ends that. Next: stats.py."""
+"""`planstep replicate STORE URL` begins a log with a store that has turns, and ends that. Next: stats.py."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,9 +6,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..api.open_engine import is_url
+from ..runtime.row_diff import compare
 from ..runtime.seeding import seed, stop
 from ..shared.settings import Replicate
-from .output import Json, Store, Yes, check_is_store, confirm, interruptible, print_result
+from .output import (
+    Json,
+    Store,
+    Yes,
+    check_is_store,
+    confirm,
+    field_of,
+    interruptible,
+    print_result,
+)
+from .shared_logs import Snapshots
 
 _START = "start"
 
@@ -65,3 +77,37 @@ def start(
         turn = stop(store) if url is None else seed(Path(store), Replicate(url), reseed)
     text = f"{store} is not replicated any more" if end else f"{store} is replicated to {url}"
     print_result({"path": str(store), "url": url, "turn": turn}, as_json, f"{text}: turn {turn}")
+
+
+def diff(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of the store.")],
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="Another folder, or the shared log's URL.")
+    ],
+    snapshots: Snapshots = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two folders of a replicated store as of one turn, and name the first row that differs.
+
+    It is for a follower that ended with Diverged. Two folders must be at the same turn,
+    as they are once nobody owns the store and the other one has followed. With a URL the
+    log is restored as of STORE's turn, in a temporary folder.
+
+    It exits with 0 if no row differs, and with 1 otherwise. Records are not compared:
+    `planstep verify` checks them.
+
+    JSON: path, other, turn, rows (how many differ); of the first one tablet, key, and where
+    (differs, only here: in STORE, only there), else null.
+
+    Example: planstep replicate diff shop.planstep s3://bucket/shop
+    """
+    check_is_store(store)
+    to = Replicate(other, snapshots=snapshots) if is_url(other) else Path(other)
+    with interruptible("nothing was changed"):
+        found = compare(store, to)
+    first = f", first {field_of(repr(found.key))} of {found.tablet} ({found.where})"
+    counts = f"{found.rows} rows differ{first}" if found.rows else "no row differs"
+    fields = {"path": str(store), "other": other, **found._asdict()}
+    print_result(fields, as_json, f"turn {found.turn}: {counts}")
+    if found.rows:
+        raise typer.Exit(1)

@@ -34,7 +34,8 @@ class Digests(NamedTuple):
                 tablet = tablet_text(int.from_bytes(prefix, "big"))
                 raise Diverged(
                     f"as of turn {self.turn} {tablet} has {rows} rows here, and {others} rows at the owner, with "
-                    "other digests: `planstep verify` tells whose folder is damaged; begin that one anew"
+                    "other digests: `planstep replicate diff` names a row, and `planstep verify` tells whose "
+                    "folder is damaged; begin that one anew"
                 )
 
 
