@@ -4,11 +4,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from contract import SharedRowsContract, SystemContract
+from contract import SharedRowsContract, SystemContract, numbered
 
 import planstep
 from planstep.bench.compare.systems import open_system
-from planstep.bench.compare.systems.base import SHARED_ROWS, TABLES, Options, System
+from planstep.bench.compare.systems.base import SHARED_ROWS, TABLES, Cancelled, Options, System
+from planstep.bench.compare.systems.engine import EngineSystem
 
 
 class TestModes(SystemContract):
@@ -29,6 +30,19 @@ class TestDeterministic(SharedRowsContract):
 )
 def test_modes_without_tables_say_what_they_have_not(system: System) -> None:
     assert set(system.missing) == {TABLES, SHARED_ROWS}
+
+
+@pytest.mark.parametrize("name", ["pulsar"])
+def test_a_transaction_that_its_coordinator_ended_first_is_run_again(system: System) -> None:
+    """A coordinator's time-out does the same, where it comes before the worker's own."""
+    assert isinstance(system, EngineSystem)
+    work = system.worker("w", "c")()
+    work.write("out", numbered(0, 1), partition=0)
+    work.flush()
+    system.db.abort_transaction(work.id)
+    with pytest.raises(Cancelled, match="InvalidTxnStatus") as cancelled:
+        work.commit()
+    assert cancelled.value.retryable
 
 
 def test_thousands_of_partitions_are_looked_at_once(

@@ -41,6 +41,8 @@ _READ_BYTES = 64 << 20
 _READ = 50_000
 _ENDS_S = 60.0
 """Seconds that an answered commit may take to reach all participants: a verifier misses what comes later."""
+_ENDED = ("InvalidTxnStatus", "AlreadyTimedOut")
+"""Pulsar's refusals of a commit whose transaction the coordinator has aborted: its time-out was over."""
 
 
 class EngineMode(NamedTuple):
@@ -242,8 +244,8 @@ def _call(call: Callable[..., T], *args: Any, **keywords: Any) -> T:
     try:
         return call(*args, **keywords)
     except planstep.ProtocolError as error:
-        fenced = isinstance(error, planstep.ProducerFenced)
-        raise Cancelled(error.name, error.retryable or fenced) from error
+        ended = isinstance(error, planstep.ProducerFenced) or error.name in _ENDED
+        raise Cancelled(error.name, error.retryable or ended) from error
     except (planstep.Conflict, planstep.Overloaded, planstep.SnapshotTooOld) as error:
         raise Cancelled(type(error).__name__) from error
     except planstep.Aborted as error:
