@@ -361,7 +361,10 @@ class Fenced(StoreClosed):
     """Another machine has taken the store over: this one writes nothing more. What failed with it has no effect.
 
     `term`: the number of the ownership that ended this one. `owner`: who began it, as far as that is known.
+    `lost`: turns that were answered here and are not in the shared log; 0 but in mode "async".
     """
+
+    lost = 0
 
     def __init__(self, term: int, owner: str = "") -> None:
         self.term, self.owner = term, owner

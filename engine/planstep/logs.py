@@ -13,6 +13,8 @@
     contended           WARNING  what (a batch of process), tries, error: it runs again, for as long as it takes
     topic_trimmed       INFO     topic, partition, offset: by the topic's retention
     chore_failed        WARNING  store (a host's folder), error: it is tried again
+    folder_set_aside    WARNING  store, path (its new one), turns (that the shared log has not): it was taken over;
+                                 `planstep replicate lost` lists them
     left_open           WARNING  store (a host's folder), error: close() could not tell the shared log, so another
                                  machine opens the store with takeover=True
     run_damaged         ERROR    where (of a shared log), error: each turn of it is read by itself
@@ -170,6 +172,11 @@ def broker_trouble(log: str, error: str) -> None:
 def left_open(store: os.PathLike[str], error: BaseException) -> None:
     text = f"{store}: closed, and the shared log does not know it: another machine has to take it over: {error}"
     emit(logging.WARNING, "left_open", text, store=os.fspath(store), error=str(error))
+
+
+def folder_set_aside(store: os.PathLike[str], path: os.PathLike[str], turns: int) -> None:
+    text = f"{store} was taken over, and has {turns} turns of its own: set aside as {path}"
+    emit(logging.WARNING, "folder_set_aside", text, store=str(store), path=str(path), turns=turns)
 
 
 def run_damaged(where: str, error: BaseException) -> None:

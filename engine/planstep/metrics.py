@@ -20,7 +20,7 @@ Of a replicated store's shared log, behind `planstep_shared_log_`:
 
     append_seconds (histogram), requests_total {store, kind}, sent_bytes_total, received_bytes_total,
     mine_after_doubt_total, void_records_total, fences_total, term, floor, waiting_seconds, role {store, role},
-    lag_turns, lag_seconds
+    lag_turns, lag_seconds, lag_bytes
 
 Of the buffered writers of coordinators' logs, with Pulsar's names behind `planstep_` in place of `pulsar_`:
 
@@ -70,8 +70,9 @@ _SHARED_GAUGES = {
     "term": "The term of the store's owner.",
     "floor": "The first turn that the shared log has not trimmed.",
     "waiting_seconds": "Seconds that the append under way has waited, 0 without.",
-    "lag_turns": "Turns that a follower knows of and has not taken.",
-    "lag_seconds": "Seconds since a follower had all turns.",
+    "lag_turns": "Turns that a follower knows of and has not taken, or that an owner has not shipped yet.",
+    "lag_bytes": "Bytes that an owner has not shipped yet, in mode async.",
+    "lag_seconds": "Seconds since a follower had all turns, or since an owner has a turn that is not shipped.",
 }
 _collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDictionary()
 

@@ -24,12 +24,14 @@ from typing import Any, NamedTuple
 from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import EngineClosed, Fenced, OwnedElsewhere, Undetermined
-from ....runtime import open_stores, replication, snapshotting
+from ....runtime import open_stores, replication, shipping, snapshotting
 from ....runtime.snapshotting import Snapshotter
+from ....runtime.unshipped import lost_turns
 from ....shared.ahead import slot_name
 from ....shared.entry import BEGIN, Entry
 from ....shared.files_log import LinkedFiles
 from ....shared.objects_log import ObjectsLog
+from ....shared.settings import Replicate
 from ....store.verify import verify
 from ..patching import exchange
 from .forked import Say, keep_busy, small_steps
@@ -43,18 +45,28 @@ LOG, ROWS, COUNT = "log", "rows", "count"
 _PAUSE_SECONDS = 0.06
 """How long a fenced owner waits on average, until it takes the store over again."""
 _LATE_SECONDS = 0.05
+_PUT_SECONDS = 0.005
+_FOR_EVER = 3_600.0
 _READ, _READ_BYTES = 1 << 30, 1 << 30
 
 
 class Machine(NamedTuple):
-    """A machine: a folder of its own, and the URL of the shared log. `plant`: a bug, by its name in PLANTS."""
+    """A machine: a folder of its own, and the URL of the shared log. `plant`: a bug, by its name in PLANTS.
+
+    `lag_bytes`: what it may answer before the log has it, in mode "async"; 0: nothing, as its mode is "sync".
+    """
 
     folder: Path
     url: str
     plant: str = ""
+    lag_bytes: int = 0
 
     def open(self) -> Engine:
-        return open_engine.open(self.folder, replicate=self.url, takeover=True)
+        settings = Replicate(self.url)
+        if self.lag_bytes:
+            # Reads of an owner that lags wait for the log; nothing here asks them.
+            settings = Replicate(self.url, mode="async", max_lag=_FOR_EVER, reads="local")
+        return open_engine.open(self.folder, replicate=settings, takeover=True)
 
 
 def prepare(machine: Machine, say: Say, listen: int) -> None:
@@ -67,6 +79,8 @@ def prepare(machine: Machine, say: Say, listen: int) -> None:
 def own(machine: Machine, name: str, say: Say, listen: int) -> None:
     """Owns the store again and again, until it is killed. `name` is that of this life of the machine."""
     small_steps()
+    if machine.lag_bytes:
+        lag_behind(machine.lag_bytes)
     if not machine.plant:
         trim_often()
     PLANTS[machine.plant]()
@@ -130,6 +144,18 @@ def trim_often() -> None:
     exchange(Snapshotter, "_may_be_due", may_be_due)
 
 
+def lag_behind(lag_bytes: int) -> None:
+    """Makes puts slower than turns, and the bound of what is in the folder alone low, in a child."""
+    really = ObjectsLog.append
+
+    def append(log: Any, entry: Entry) -> bytes:
+        time.sleep(_PUT_SECONDS)
+        return really(log, entry)
+
+    exchange(ObjectsLog, "append", append)
+    exchange(shipping, "LAG_BYTES_MAX", lag_bytes)
+
+
 # what there is ---------------------------------------------------------------------------------
 
 
@@ -153,6 +179,16 @@ def look(machine: Machine, ids: list[str], say: Say, listen: int) -> None:
         outcomes = {tx: db.outcome(tx).state for tx in ids}
     problems = [str(problem) for problem in verify(machine.folder / "host-0")]
     say(Found(logs, rows, outcomes, problems))
+
+
+def look_aside(machine: Machine, say: Say, listen: int) -> None:
+    """Says the turns that folders of this machine, which were set aside, say are lost: a list for each of them."""
+    found = []
+    for path in sorted(machine.folder.parent.glob(f"{machine.folder.name}.term-*")):
+        with open_engine.open(path, read_only=True) as db:
+            lost = lost_turns(path, db.context.runtime.names, db.mode)
+        found.append([(turn.bytes, turn.transactions) for turn in lost.turns])
+    say(found)
 
 
 # planted bugs ----------------------------------------------------------------------------------
@@ -194,8 +230,14 @@ def _overwriting() -> None:
     exchange(LinkedFiles, "link", link)
 
 
+def _unbounded() -> None:
+    """Plants the bug: mode "async" acknowledges beyond its lag."""
+    exchange(shipping.Shipping, "_has_room", lambda _: True)
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     "": lambda: None,
     "early": _early,
     "overwriting": _overwriting,
+    "unbounded": _unbounded,
 }

@@ -10,7 +10,11 @@
 
 Which strike comes next follows from the seed; the moment at which it hits does not.
 
-The controls acknowledge before the put, and put over what is there.
+Owners of the last group have mode "async": they lag behind their slow puts, up to a bound of bytes, and a killed
+one starts again in its folder. What is acknowledged and not there has to be named by a folder that was set aside,
+which names nothing else, and no more than the bound allows.
+
+The controls acknowledge before the put, put over what is there, and acknowledge beyond the bound.
 
 Left out: the loss of power (a log's tests look at its syncs), and other logs than files, which check-log races.
 
@@ -25,11 +29,11 @@ import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....errors import PlanstepError
 from ..disks.forked import Child, Silent
-from ..disks.owners import COUNT, Found, Machine, look, own, prepare
+from ..disks.owners import COUNT, Found, Machine, look, look_aside, own, prepare
 from ..parallel import gather
 from .registry import RowOptions, RowResult
 
@@ -38,7 +42,9 @@ ACKNOWLEDGED, TERMS = 2, 0.1
 """What is to be reached at least, a strike."""
 _CONTROL_STRIKES = 60
 _LOST, _DIVERGED, _TERM = "acknowledged lost", "does not follow the turns before it", "of term"
+_BEYOND = "lost beyond the bound"
 _SHOWN = 3
+_TRIM_SECONDS = 60.0
 
 
 class Work(NamedTuple):
@@ -47,27 +53,29 @@ class Work(NamedTuple):
     strikes: int
     seed: int
     plant: str = ""
+    lag_bytes: int = 0
 
     @property
     def url(self) -> str:
         return (self.folder / "log").as_uri()
 
     def __str__(self) -> str:
-        return f"{self.owners} owners"
+        return f"{self.owners} owners{' of mode async' if self.lag_bytes else ''}"
 
 
-GROUPS = ((3, True), (4, False), (5, False), (3, False))
-"""(owners, on a disk): one in memory is struck in its turns more often, one on a disk in its puts."""
+LAG_BYTES = 20_000
+GROUPS = ((3, True, 0), (4, False, 0), (5, False, 0), (3, False, 0), (3, False, LAG_BYTES))
+"""(owners, on a disk, bytes that they may lag): in memory turns are struck more often, on a disk puts."""
 
 
 def run(options: RowOptions) -> RowResult:
     strikes = options.of(STRIKES, least=len(GROUPS))
     works = []
-    for number, (owners, disk) in enumerate(GROUPS):
+    for number, (owners, disk, lag) in enumerate(GROUPS):
         folder = (options.folder if disk else options.memory) / f"shared-kill9-{number}"
         share = strikes // len(GROUPS) + (number < strikes % len(GROUPS))
         if share:
-            works.append(Work(owners, folder, share, options.seed * 100 + number))
+            works.append(Work(owners, folder, share, options.seed * 100 + number, lag_bytes=lag))
     result = gather(options, strike_again, works)
     acknowledged, terms = result.events, result.figures["terms"]
     result.figures["acknowledged"] = acknowledged
@@ -84,11 +92,15 @@ def run(options: RowOptions) -> RowResult:
 
 
 def control(options: RowOptions) -> RowResult:
-    """Plants an acknowledgement before the put, and a put over what is there; both must be noticed."""
+    """Plants the bugs; each must be noticed."""
     result = RowResult(seeds=(options.seed, options.seed))
-    for plant, words in (("early", (_LOST,)), ("overwriting", (_LOST, _DIVERGED, _TERM))):
+    for plant, lag, words in (
+        ("early", 0, (_LOST,)),
+        ("overwriting", 0, (_LOST, _DIVERGED, _TERM)),
+        ("unbounded", LAG_BYTES, (_BEYOND,)),
+    ):
         folder = options.memory / f"shared-kill9-{plant}"
-        work = Work(3, folder, options.runs or _CONTROL_STRIKES, options.seed, plant)
+        work = Work(3, folder, options.runs or _CONTROL_STRIKES, options.seed, plant, lag)
         one = strike_again(work).planted(*words)
         if not one.violations:
             return one
@@ -106,6 +118,7 @@ def strike_again(work: Work) -> RowResult:
             striker.strike()
             if striker.result.violations:
                 break  # later strikes would report the same
+        striker.await_trims()
         striker.end()
         striker.count_trims()
         striker.judge()
@@ -124,7 +137,7 @@ class Striker:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.result = RowResult(figures={"terms": 0, "turns_trimmed": 0})
+        self.result = RowResult(figures={"terms": 0, "turns_trimmed": 0, "lost_and_named": 0})
         self._draw = random.Random(f"{work.seed}/strikes")
         self._children: dict[int, Child] = {}
         self._frozen: dict[int, float] = {}
@@ -147,7 +160,7 @@ class Striker:
 
     def _machine(self, number: int) -> Machine:
         work = self.work
-        return Machine(work.folder / f"machine-{number}", work.url, work.plant)
+        return Machine(work.folder / f"machine-{number}", work.url, work.plant, work.lag_bytes)
 
     def _start(self, number: int) -> None:
         self._lives += 1
@@ -218,7 +231,12 @@ class Striker:
         os.kill(self._children[number].pid, signal.SIGCONT)
 
     def _lose(self, number: int) -> None:
-        """Takes a dead machine's folder away now and then, or puts an older copy in its place."""
+        """Takes a dead machine's folder away now and then, or puts an older copy in its place.
+
+        One of mode "async" stays: nothing else names what is lost.
+        """
+        if self.work.lag_bytes:
+            return
         folder = self._machine(number).folder
         older = folder.with_suffix(".older")
         what = self._draw.choice(["emptied", "older", "kept", "", "", ""])
@@ -244,6 +262,15 @@ class Striker:
                 self._take_line(line)
         self._children = {}
 
+    def await_trims(self) -> None:
+        """Lets the owners go on until a turn a strike was trimmed, for a minute: a busy machine writes few."""
+        until = time.monotonic() + _TRIM_SECONDS
+        while not (self.work.plant or self.result.violations) and time.monotonic() < until:
+            self.count_trims()
+            if self.result.figures["turns_trimmed"] >= self.result.runs:
+                break
+            self._listen(0.05)
+
     def count_trims(self) -> None:
         """Counts the turns below the log's floor."""
         floors = (self.work.folder / "log" / "floor").glob("0*")
@@ -265,8 +292,12 @@ class Striker:
             return
         records = [label for log in found.logs for label in log]
         there = set(records)
-        self._says(self.acknowledged - there, _LOST)
-        self._says(self.refused & there, "refused, and there")
+        for number in range(self.work.owners):
+            self._compare(number, found)
+        named = self._named_as_lost()
+        self._says(self.acknowledged - there - named, _LOST)
+        self._says(there & named, "there, and named as lost")
+        self._says(self.refused & (there | named), "refused, and there")
         self._says(there - self.sent.keys(), "there, and never sent")
         self._says({label for label, n in Counter(records).items() if n > 1}, "there twice")
         self._says(there ^ (found.rows.keys() - {COUNT}), "there in part")
@@ -276,8 +307,25 @@ class Striker:
         self._says(told ^ (there & set(asked.values())), "of another outcome than its records")
         for log in found.logs:
             self._judge_order(log)
-        for number in range(self.work.owners):
-            self._compare(number, found)
+
+    def _named_as_lost(self) -> set[str]:
+        """Returns what the folders that were set aside say is lost; each may lack one turn beside the bound."""
+        labels = {tx: label for label, tx in self.sent.items()}
+        named: set[str] = set()
+        for number in range(self.work.owners) if self.work.lag_bytes else ():
+            machine = self._machine(number)
+            found = self._ask(look_aside, machine)
+            if not isinstance(found, list):
+                self.wrong(f"what {machine.folder.name} has lost is not told: {found}")
+                continue
+            for turns in found:
+                self.result.faults["folder set aside"] += 1
+                size = sum(size for size, _ in turns[:-1])
+                if size > self.work.lag_bytes:
+                    self.wrong(f"{size} bytes are {_BEYOND} of {self.work.lag_bytes}")
+                named |= {labels[tx] for _, ids in turns for tx in ids if tx in labels}
+        self.result.figures["lost_and_named"] = len(named)
+        return named
 
     def _says(self, labels: set[str], what: str) -> None:
         if labels:
@@ -299,12 +347,17 @@ class Striker:
         if found is not None and found[:2] != fresh[:2]:
             self.wrong(f"machine {number} has another content than a fresh one")
 
-    def _look(self, machine: Machine, ids: list[str]) -> Found | None:
-        child = Child(partial(look, machine, ids))
+    def _ask(self, what: Any, *about: Any) -> Any:
+        """Has a child do something; returns what it said."""
+        child = Child(partial(what, *about))
         try:
-            found, *_ = [*child.lines(), ""]
+            said, *_ = [*child.lines(), ""]
         finally:
             child.kill()
+        return said
+
+    def _look(self, machine: Machine, ids: list[str]) -> Found | None:
+        found = self._ask(look, machine, ids)
         if not isinstance(found, Found):
             self.wrong(f"{machine.folder.name} does not open: {found}")
             return None

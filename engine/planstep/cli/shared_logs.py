@@ -3,17 +3,20 @@
 Next: stats.py.
 """
 
+from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..runtime.replica_status import PRICES_OF, status_of
+from ..runtime.unshipped import lost_turns
 from ..shared.check_log import CONTENDERS, check_log
 from ..shared.registry import scheme_of
 from ..shared.settings import Replicate
 from .command import Command
-from .output import Json, interruptible, print_json, print_rows, progress, say
+from .output import Json, existing, interruptible, print_json, print_rows, progress, say
 
 replicate = typer.Typer(
     help="Replicate a store, end that, or look at its shared log.\n\n"
@@ -144,6 +147,46 @@ def status(
     print_rows(
         url, ["what", "value"], [[what, "–" if value is None else value] for what, value in rows]
     )
+
+
+@replicate.command("lost", cls=Command)
+def lost(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that was set aside: STORE.term-N.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """List the commits that only a folder has which was set aside.
+
+    In mode async a machine answers before the shared log has a commit. If another
+    one takes the store over before that, the next opening renames the folder to
+    STORE.term-N, and begins from the log. What it lists was answered, and is not in
+    the store: do it again, or tell those who were told. FOLDER opens read_only=True.
+
+    JSON: path, term (of its owner), certain (false where the log is trimmed and may
+    have some of the turns), turns (list of turn, bytes, transactions, changes, and by
+    name records of topics and rows of tables), records, rows (all of them).
+
+    Example: planstep replicate lost shop.planstep.term-3
+    """
+    with existing(folder) as db:
+        found = lost_turns(folder, db.context.runtime.names, db.mode)
+    records: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    for turn in found.turns:
+        records.update(turn.records)
+        rows.update(turn.rows)
+    if as_json:
+        turns = [turn._asdict() for turn in found.turns]
+        fields = {"path": str(folder), "term": found.term, "certain": found.certain}
+        print_json({**fields, "turns": turns, "records": records, "rows": rows})
+        return
+    for turn in found.turns:
+        print(f"turn {turn.turn}: {', '.join(turn.transactions) or 'no transaction'}")
+        for change in turn.changes:
+            print(f"    {change}")
+    if not found.certain:
+        say("the shared log may have some of these: it is trimmed behind them")
 
 
 def _time(seconds: float) -> str:

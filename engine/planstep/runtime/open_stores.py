@@ -42,8 +42,10 @@ from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
 from .replication import Connection, Replication, Told, connect
 from .runtime import Runtime
+from .shipping import Shipping
 from .snapshotting import Snapshotter, begin_from_snapshot
 from .unfinished import remove_leftover
+from .unshipped import Overtaken, set_aside
 
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
@@ -133,9 +135,11 @@ def _open_replicated(
         shared.told = options.told or (lambda _: None)
     try:
         options = replace(options, create=True, mode=shared.root.mode, hosts=1, durability="os")
-        from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root, meta)
+        if settings.mode == "async":
+            shared.lead_by = partial(Shipping, settings)
+        from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root)
         if meta is None:
-            from_snapshot()
+            from_snapshot(None)
         runtime = _open_with(path, options, opened, shared, from_snapshot)
         remove_leftover(Path(os.path.realpath(path)))
         node = runtime.nodes[0]
@@ -153,8 +157,9 @@ def _open_replicated(
         assert shared.leading is not None
         node.linger = shared.log.linger if settings.linger is None else settings.linger
         runtime.shared_stats = shared.leading.stats
-        runtime.wait_less = partial(shared.log.wait_less, FOLLOWER_TIMEOUT)
-        runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts))
+        runtime.wait_less = partial(shared.leading.wait_less, FOLLOWER_TIMEOUT)
+        runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts, shared.leading))
+        shared.leading.failed = partial(runtime.turns.put, node, Tick())
         if settings.reads == "confirmed":
             runtime.fresh = partial(_confirm, runtime, store)
         if settings.beat:
@@ -170,16 +175,22 @@ def _open_with(
     options: OpenOptions,
     opened: list[Store | Runtime],
     shared: Connection,
-    from_snapshot: Callable[[], bool],
+    from_snapshot: Callable[[Meta | None], bool],
 ) -> Runtime:
-    """Opens a store on its shared log, from a snapshot if the turns that it lacks are gone."""
+    """Opens a store on its shared log, from a snapshot if the turns that it lacks are gone.
+
+    A folder that has turns of its own, and was overtaken, is set aside first.
+    """
     for _ in range(_TRIES):
         try:
             return _open_stores(path, options, opened, shared)
         except Trimmed:
-            if not from_snapshot():
+            if not from_snapshot(load_meta(path / "host-0", Files())):
                 raise
-            options = replace(options, store=None)
+        except Overtaken as lost:
+            set_aside(path, lost)
+            from_snapshot(None)
+        options = replace(options, store=None)
     return _open_stores(path, options, opened, shared)
 
 

@@ -46,12 +46,14 @@ from ..shared.shared_log import Root, SharedLog
 from ..store import DiskStore
 from ..store.digests import Digests
 from ..store.layers import Changes
+from ..store.log.log_writer import LogEnd
 from ..store.log.records import decode_pairs
 from ..store.meta import Meta, check_shared
 from ..store.replicated import BEAT_KEY, DIGESTS_KEY, MARK_KEY, OPENED_KEY, OWNER_KEY
 from ..store.turn import Turn, decode_changes, encode_changes
 from .deferred_signals import Uninterrupted
 from .replies import own
+from .unshipped import ship_rest
 
 Told: TypeAlias = Callable[[int], object]
 """Called with the number of each turn that an opening takes."""
@@ -154,10 +156,29 @@ class Replication:
         self._append_seconds = Histogram(SECONDS)
         self._waits_since: float | None = None
         self.owner_row = ownership.row
+        self.failed: Callable[[], object] = lambda: None
+        """Called once after an error that no turn met."""
 
     @property
     def term(self) -> int:
         return self._ownership.term
+
+    def join(self, end: LogEnd) -> None:
+        end.ship = self.append
+
+    def flush(self) -> None:
+        pass
+
+    def wait_less(self, timeout: float) -> None:
+        self._log.wait_less(timeout)
+
+    def await_decided(self, turn: int, check: Callable[[], object]) -> None:
+        """Returns once the shared log has a turn of the folder; `check` raises to end that."""
+
+    @property
+    def floor_max(self) -> float:
+        """The highest floor that the shared log may get: a turn that it surely has, as the folder knows."""
+        return math.inf
 
     def beat_is_due(self) -> bool:
         return bool(self.beat) and time.monotonic() - self._appended_at >= self.beat
@@ -293,11 +314,17 @@ class Connection:
         self.leading: Replication | None = None
         self.told: Told | None = None
         """Set if the store is to be followed."""
+        self.lead_by: Callable[[SharedLog, Ownership, Opened, DiskStore], Replication] | None = None
+        """Makes what leads the store in place of a Replication."""
         self._takeover = takeover
         self._sync = log.local_sync if local_sync is None else local_sync
 
     def enter(self, store: DiskStore) -> None:
-        """Makes the store's folder equal to the shared log, and begins a term unless it is to be followed."""
+        """Makes the store's folder equal to the shared log, and begins a term unless it is to be followed.
+
+        Overtaken, and errors of `lead`.
+        """
+        ship_rest(self.log, self.root.store_id, store, ReplicatedFolder(store))
         if self.told is None:
             self.lead(store)
         else:
@@ -342,7 +369,11 @@ class Connection:
             except Fenced:
                 continue
             store.clean = not is_seed if opened is None else opened.closed
-            self.leading = Replication(self.log, ownership, begun, self._beat)
+            self.leading = (
+                Replication(self.log, ownership, begun, self._beat)
+                if self.lead_by is None
+                else self.lead_by(self.log, ownership, begun, store)
+            )
             store.lead(self.leading, self._sync)
             return
         assert opened is not None  # the log was not empty
@@ -391,4 +422,4 @@ def connect(
     except BaseException:
         log.close()
         raise
-    return Connection(log, root, takeover, settings.local_sync, settings.beat)
+    return Connection(log, root, takeover, settings.syncs_folder, settings.beat)

@@ -44,6 +44,7 @@ from .open_stores import OpenOptions, open_runtime
 from .replication import ReplicatedFolder
 from .snapshotting import leading_on, snapshots_of
 from .unfinished import give_name, making
+from .unshipped import ship_rest
 
 
 def seed(path: Path, settings: Replicate, reseed: bool = False) -> int:
@@ -137,9 +138,12 @@ def _make_seed(store: DiskStore, snapshots: Snapshots) -> None:
 
 def _leave_behind(path: Path, meta: Meta, settings: Replicate) -> int:
     """Takes the log's rows out of a folder that is ahead of its log; returns its last turn."""
-    log, _ = open_shared_log(settings.url, None, settings.log_timeout)
+    log, root = open_shared_log(settings.url, None, settings.log_timeout)
     with closing(log), closing(_open(path, meta)) as store:
-        row = ReplicatedFolder(store).owner_row()
+        folder = ReplicatedFolder(store)
+        with suppress(Diverged, Trimmed):  # the log lacks what it had
+            ship_rest(log, root.store_id, store, folder)  # it may be behind a folder of mode async
+        row = folder.owner_row()
         assert row is not None
         turn = store.last_turn
         log.open(Position(turn - 1, row.before, row.mark))

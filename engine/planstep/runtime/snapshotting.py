@@ -34,6 +34,7 @@ from ..store.owner_lock import OwnerLock
 from ..store.snapshot_making import make_snapshot
 from ..store.snapshot_restoring import restore_snapshot
 from .replace_store import replace
+from .replication import Replication
 from .unfinished import making
 from .wait_primitives import Latch
 
@@ -81,9 +82,16 @@ class Snapshotter:
     as of the opening, before which `_earlier` bytes or so were logged.
     """
 
-    def __init__(self, store: DiskStore, settings: Replicate, counts: Counts | None = None) -> None:
-        """`counts`: those of the owner's shared log."""
+    def __init__(
+        self,
+        store: DiskStore,
+        settings: Replicate,
+        counts: Counts | None = None,
+        leading: Replication | None = None,
+    ) -> None:
+        """`counts`: those of the owner's shared log; `leading`: the owner."""
         self._counts = counts or Counts()
+        self._leading = leading
         self._store = store
         self._settings = settings
         self._closing = self._given_up = self._looked = False
@@ -158,21 +166,31 @@ class Snapshotter:
         newest = next(snapshots.newest_first(), None)
         # Of the turn behind a seed none is made: its floor would be the seed's (Manifest.floor_max).
         if newest is None or newest.turn + 1 < store.table.state()[0]:
-            newest, sent = make_snapshot(store, snapshots, newest, log.floor, check=self._check)
+            newest, sent = make_snapshot(
+                store, snapshots, newest, log.floor, check=self._check, decided=self._await_decided
+            )
             self._newest, self._counted, self._earlier = newest, counted, 0
             took = time.monotonic() - began
             snapshot_made(store.folder, newest.turn, newest.bytes, sent, took)
-        trim_behind(log, snapshots, self._settings.keep)
+        leading = self._leading
+        floor_max = math.inf if leading is None else leading.floor_max
+        trim_behind(log, snapshots, self._settings.keep, floor_max)
+
+    def _await_decided(self, turn: int) -> None:
+        if self._leading is not None:
+            self._leading.await_decided(turn, self._check)
 
     def _check(self) -> None:
         if self._given_up or not self._store.is_open:
             raise StoreClosed("the store is closed, so its snapshot was given up")
 
 
-def trim_behind(log: SharedLog, snapshots: Snapshots, keep: int) -> None:
+def trim_behind(
+    log: SharedLog, snapshots: Snapshots, keep: int, floor_max: float = math.inf
+) -> None:
     """Removes what the newest `keep` whole snapshots make needless. It may be repeated, and cut short anywhere."""
     oldest = snapshots.oldest(keep)
-    if oldest is not None:
+    if oldest is not None and oldest.turn <= floor_max:
         log.trim(oldest.turn, oldest.mark)
         snapshots.collect(oldest.turn)
 

@@ -24,7 +24,7 @@
     shared_log     of a replicated store alone: role ("owner", "follower"), term, floor, requests {"put": n, "get",
                    "list", "delete"}, sent_bytes, received_bytes, mine_after_doubt, void_records;
                    of its owner: append_seconds (a histogram), waiting_seconds (of the append under way), fences;
-                   of a follower: lag_turns, lag_seconds
+                   of a follower: lag_turns, lag_seconds; of an owner in mode "async", too: and lag_bytes
 
 A store in memory writes nothing: its sync_seconds and bytes stay empty.
 A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.

@@ -24,13 +24,20 @@ Left out: hosts beyond the first. A shared log carries the turns of one host.
 Next: memory_log.py.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import Corruption, Diverged, Fenced, NoSpace, Refused, Trimmed
 from .entry import BEGIN, TURN, Entry, Owner, seal
 from .shared_log import Position, SharedLog
 
 _READ_BYTES = 8 << 20
+_ENDS_BEFORE = (
+    "the shared log ends before turn {}, where this folder is: use the log of this store; if it was put back to an "
+    "older state, `planstep replicate STORE URL --reseed` gives it what it lost"
+)
+Rest: TypeAlias = Callable[[int], Iterable[tuple[bytes, int, int, bytes, bytes, bytes]]]
+"""Reads the turns behind one: (chain before, turn, address, changes, dropped, payload) each."""
 
 
 class OwnerRow(NamedTuple):
@@ -70,7 +77,7 @@ class Ownership:
         """The last read took all that was there when it began."""
         self._store_id = store_id
         self._kind = BEGIN
-        self._sent = False  # an append is under way, or has failed
+        self._sent: Entry | None = None  # its append is under way, or has failed
 
     @property
     def term(self) -> int:
@@ -140,10 +147,7 @@ class Ownership:
         entries = self.log.read(1, 0)
         if not entries:
             self._look_at_floor(turn)
-            raise Diverged(
-                f"the shared log ends before turn {turn}, where this folder is: use the log of this store; if it "
-                "was put back to an older state, `planstep replicate STORE URL --reseed` gives it what it lost"
-            )
+            raise Diverged(_ENDS_BEFORE.format(turn))
         self._check(entries[0])
         return entries[0]
 
@@ -200,20 +204,40 @@ class Ownership:
         none, and another one may follow. LogUnreachable: it may be decided. Trimmed, for a BEGIN alone: it is void,
         and the folder is older than the shared log's floor. After any other error nothing may follow.
         """
-        assert self.owner.term and turn == self.last.turn + 1
-        assert not self._sent, "nothing is sent behind an append that failed"
-        self._sent = True
-        kind, before = self._kind, self.last.chain
-        entry = seal(
+        assert self._sent is None, "nothing is sent behind an append that failed"
+        return self.send(
+            self.seal(turn, self.last.chain, address, changes, dropped, payloads, kind=self._kind)
+        )
+
+    def seal(
+        self,
+        turn: int,
+        before: bytes,
+        address: int,
+        changes: bytes,
+        dropped: bytes,
+        payloads: Sequence[bytes],
+        *,
+        kind: int = TURN,
+    ) -> Entry:
+        """Encodes a turn of this owner; `before`: the chain of the turn before."""
+        return seal(
             *(kind, self._store_id, self.owner, turn, before, address),
             changes=changes,
             dropped=dropped,
             payloads=payloads,
         )
+
+    def send(self, entry: Entry) -> Entry:
+        """Appends an entry as `append` does; after LogUnreachable the same one may be sent again."""
+        turn, kind = entry.turn, entry.kind
+        assert self.owner.term and turn == self.last.turn + 1
+        assert self._sent in (None, entry)
+        self._sent = entry
         try:
             entry = entry._replace(mark=self.log.append(entry))
         except (NoSpace, Refused):
-            self._sent = False
+            self._sent = None
             raise
         except Fenced as error:
             if kind == TURN:
@@ -223,5 +247,37 @@ class Ownership:
             self._look_at_floor(turn)
             self._kind = TURN
         self._pass(entry)
-        self._sent = False
+        self._sent = None
         return entry
+
+    # as an owner of before, whose folder has more than the log -------------------------------
+
+    def append_rest(self, owner: Owner, at: Position, end: int, rest: Rest) -> Owner:
+        """Appends what a folder has behind the log's end, as it was; returns whose turn follows `last`.
+
+        `owner` began the folder's last term, `at` is the place before a turn of it that the log has, `end` the
+        folder's last turn. Then `last` is the last turn that both have, and `owner` is returned if that is `end`.
+        Trimmed, Diverged, Corruption, LogUnreachable, NoSpace.
+        """
+        self.owner, self.last, self.last_owner, self._kind = owner, at, owner, TURN
+        self.log.open(at)
+        while self.last.turn < end and (entries := self.log.read(_READ_BYTES, 0)):
+            for entry in entries:
+                self._check(entry)
+                if entry.owner != owner:
+                    return entry.owner
+                self._pass(entry)
+        if self.last == at:
+            raise Diverged(_ENDS_BEFORE.format(at.turn + 1))
+        if self.last.turn >= end:
+            return owner
+        for before, turn, address, changes, dropped, payload in rest(self.last.turn):
+            if before != self.last.chain:
+                raise Diverged(f"turn {turn} of the folder does not follow the shared log")
+            try:
+                self.send(self.seal(turn, before, address, changes, dropped, [payload]))
+            except Fenced as error:
+                if error.in_doubt:
+                    raise Trimmed(self.log.floor()) from error
+                return Owner(error.term, b"")
+        return owner

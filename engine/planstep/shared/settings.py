@@ -25,6 +25,11 @@ class Replicate:
     url: str
     """The shared log, as "file:///disk/shop" or "s3://bucket/shop"."""
     _: KW_ONLY
+    mode: str = "sync"
+    """Whether a commit waits for the shared log ("sync"), or is durable in the folder first and goes there behind
+    that ("async")."""
+    max_lag: float = 5.0
+    """In mode "async" commits wait while one is older than this and not in the log; or 64 MiB are not."""
     snapshots: str | None = None
     """Where snapshots go if the log is in no object store, as "s3://bucket/shop"; None: then there are none."""
     log_timeout: float = LOG_TIMEOUT
@@ -46,6 +51,11 @@ class Replicate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", normal_url(self.url))
+        if self.mode not in ("sync", "async"):
+            raise ValueError(f"mode is 'sync' or 'async', not {self.mode!r}")
+        _number("max_lag", self.max_lag, 0, _DAY)
+        if self.mode == "async" and self.local_sync is False:
+            raise ValueError("mode 'async' syncs the folder: leave local_sync out")
         if self.snapshots is not None:
             object.__setattr__(self, "snapshots", normal_url(self.snapshots))
         _number("log_timeout", self.log_timeout, 0.001, _DAY)
@@ -58,6 +68,11 @@ class Replicate:
         _number("beat", self.beat, 0, _DAY)
         if self.reads not in ("confirmed", "local"):
             raise ValueError(f"reads is 'confirmed' or 'local', not {self.reads!r}")
+
+    @property
+    def syncs_folder(self) -> bool | None:
+        """Tells whether the folder syncs each turn; None: as the log needs it."""
+        return True if self.mode == "async" else self.local_sync
 
     @classmethod
     def of(cls, given: "str | Replicate") -> "Replicate":

@@ -287,11 +287,15 @@ class Checkpointer:
         """Removes the files that neither a reader nor the next opening needs."""
         self._check_table()
         needed = frozenset(self._table.live())
-        first = self._table.state()[2]
-        self._folder.remove_unneeded(needed, first, self._table.newest())
+        self._folder.remove_unneeded(needed, self._first_kept(), self._table.newest())
+
+    def _first_kept(self) -> str:
+        """Returns the first segment that recovery needs, or the shared log."""
+        first: str = self._table.state()[2]
+        return first if self._log.first_kept is None else self._log.first_kept(first)
 
     def _rewrite(self) -> None:
-        first = self._table.state()[2]
+        first = self._first_kept()
         sizes = {
             name: size
             for name, size in self._folder.sizes().items()

@@ -14,6 +14,7 @@ Next: checkpointing.py, the background work.
 """
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,18 @@ from .log.segments import Folder
 from .owned_folder import OwnedFolder
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
-from .replicated import MARK_KEY, OPENED_KEY, OWNER_KEY, SharedTurns, stop_sending
+from .replicated import (
+    MARK_KEY,
+    OPENED_KEY,
+    OWNER_KEY,
+    SHIPPED_KEY,
+    SharedTurns,
+    stop_sending,
+)
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
+from .turns_behind import LoggedTurn, first_segment, turns_behind
 from .unsaved import KIND_BYTES, Ends, Picture, Unsaved
 
 SEGMENT_BYTES = 64 << 20
@@ -98,6 +107,7 @@ class DiskStore:
                     counters=self.counters,
                     attempt=self._checkpointer.attempt,
                 )
+                self._keep_unshipped()
                 oldest_lease(folder, lock.folder)  # removes the leases of killed processes
                 self._show()
             except BaseException:
@@ -385,7 +395,24 @@ class DiskStore:
             self._checkpointer.sync_log(self._log.turn)
             self._sync = self._log.syncs = self._checkpointer.syncs = True
         self._shared = shared
-        self._log.ship = shared.append
+        shared.join(self._log)
+
+    def _keep_unshipped(self) -> None:
+        """Keeps the segments whose turns may have to be shipped yet, whoever opens the store."""
+        row: Any = self.get(SHIPPED_KEY) if self.meta.replicated else None
+        owner: Any = None if row is None else self.get(OWNER_KEY)
+        if owner is not None and row[0] == owner[0]:
+            files = self._folder.files
+            kept = first_segment(self.folder, files, self.store_id, row[1])
+            self._log.first_kept = lambda first: min(first, kept)
+
+    def has_shipped(self) -> None:
+        """Lets the segments go that were kept at opening: the shared log has all turns."""
+        self._log.first_kept = None
+
+    def turns_behind(self, turn: int) -> Iterator[LoggedTurn]:
+        """Reads the turns behind one that the log still has. Corruption if it has them not."""
+        return turns_behind(self.folder, self._folder.files, self.store_id, turn, self._log.turn)
 
     def confirm(self) -> None:
         """Returns once it is known that no other machine owned the store at some moment since the call."""
@@ -399,6 +426,7 @@ class DiskStore:
             turn.reserve = True
             turn.put(OPENED_KEY, shared.closed_row())
             self.commit(turn)
+            shared.flush()
         except PlanstepError as error:
             left_open(self.folder, error)
             cause = error.__cause__

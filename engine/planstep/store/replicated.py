@@ -4,6 +4,7 @@
     W   who, since, closed, folder id                        each BEGIN, and the last turn before a close
     M   count                                                a turn as of which tables are digested: digests.py
     D   turn with row M, digests of its tables               the next turn after these are known
+    S   term, place before a turn that the log has       each turn of mode "async": runtime/shipping.py
     B   milliseconds between two beats, 0: none; a count     each BEGIN, and a turn of its own where none came
 
 Being rows, they are recovered, checkpointed and verified as all others are. A turn's way:
@@ -34,7 +35,8 @@ OPENED_KEY = _HOST + b"W"
 BEAT_KEY = _HOST + b"B"
 MARK_KEY = _HOST + b"M"
 DIGESTS_KEY = _HOST + b"D"
-OWN_KEYS = frozenset((OWNER_KEY, OPENED_KEY, BEAT_KEY, MARK_KEY, DIGESTS_KEY))
+SHIPPED_KEY = _HOST + b"S"
+OWN_KEYS = frozenset((OWNER_KEY, OPENED_KEY, BEAT_KEY, MARK_KEY, DIGESTS_KEY, SHIPPED_KEY))
 
 
 class SharedTurns(Protocol):
@@ -42,6 +44,12 @@ class SharedTurns(Protocol):
 
     @property
     def term(self) -> int: ...
+
+    def join(self, end: LogEnd) -> None:
+        """Gets each turn of the store from now on."""
+
+    def flush(self) -> None:
+        """Returns once the shared log has all turns. LogUnreachable, Fenced."""
 
     def rows(self, busy: bool, digests: Digests | None) -> Changes:
         """Returns rows that the next turn has besides; it comes for them alone, too, if it is not `busy`.
@@ -54,13 +62,6 @@ class SharedTurns(Protocol):
 
     def closed_row(self) -> Stored:
         """Returns row W of the last turn."""
-
-    def append(
-        self, turn: int, address: int, changes: bytes, dropped: bytes, payloads: list[bytes]
-    ) -> object:
-        """Appends the turn. NoSpace, Refused, and Fenced unless it is `in_doubt`: it has no effect. After any other
-        error it may be there.
-        """
 
     def confirm(self, appending: Lock) -> None:
         """Returns once no other machine had begun a term at some moment since the call. It takes `appending`, which

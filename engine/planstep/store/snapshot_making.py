@@ -3,9 +3,9 @@
     checkpoint ─▶ LMDB pinned as of turn T ─▶ packs of the snapshot before that stay
                                            ─▶ other live payload, into new packs ─▶ LMDB's file ─▶ manifest
 
-LMDB never holds a turn that the shared log has not, so a snapshot has only what counts for ever. Its file is copied
-through a socket as it is sent, without its free pages. A pack stays while at least half of it lives, unless it is
-small and its neighbour is made anew. At most about two parts are in memory, or twice the payload of one turn.
+A manifest comes once the shared log has its turn, so a snapshot has only what counts for ever. LMDB's file is
+copied through a socket as it is sent, without its free pages. A pack stays while at least half of it lives, unless
+it is small and its neighbour is made anew. At most about two parts are in memory, or twice the payload of one turn.
 
 Next: snapshot_restoring.py.
 """
@@ -41,12 +41,14 @@ def make_snapshot(
     floor: Callable[[], int],
     *,
     check: Callable[[], object] = lambda: None,
+    decided: Callable[[int], object] = lambda turn: None,
     part_bytes: int = PART_BYTES,
 ) -> tuple[Manifest, int]:
     """Makes a snapshot of the store's last checkpoint; returns (its manifest, bytes sent).
 
     `before`: the newest whole one, whose packs it may take over. `floor` reads the shared log's floor. `check` is
-    called between parts, and raises to end it. Errors of Snapshots; IoError and Corruption of the store.
+    called between parts, and raises to end it. `decided` returns once the shared log has a turn. Errors of
+    Snapshots; IoError and Corruption of the store.
     """
     with closing(PinnedStore(store)) as pinned:
         table, txn = pinned.tables
@@ -60,6 +62,7 @@ def make_snapshot(
             check()
             writer.add_tables(part)
         check()
+        decided(turn)
         row: Any = table.get(OWNER_KEY, txn)
         manifest = Manifest(
             *(writer.stem, snapshots.store_id, store.store_id, turn, address, store.generation),

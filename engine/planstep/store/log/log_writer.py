@@ -76,6 +76,10 @@ class LogEnd:
         self.broken: BaseException | None = None
         self.ship: Callable[[int, int, bytes, bytes, list[bytes]], object] | None = None
         """Appends a turn to the shared log: (turn, address, changes, dropped, payloads)."""
+        self.written: Callable[[Extent, int, bytes, bytes, list[bytes]], object] | None = None
+        """Gets a turn that is durable here: (place of its payload, turn, changes, dropped, payloads)."""
+        self.first_kept: Callable[[str], str] | None = None
+        """Returns the first segment to be kept, given the first that recovery needs."""
         self.sending = False
         self.appending = threading.Lock()  # taken before Unsaved.mutex
         self.syncing = threading.Lock()  # taken last
@@ -236,6 +240,8 @@ class LogEnd:
         self._counters.log_bytes += size
         self._counters.payload_bytes += turn.payload_bytes
         self.seconds = perf_counter() - began
+        if self.written is not None:
+            self.written(extent, number, changes, dropped, turn.payloads)
         return extent
 
     def _create_next(self, size: int, frees: bool) -> tuple[str, int, int, bool]:
