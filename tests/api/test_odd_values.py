@@ -109,6 +109,11 @@ ELSEWHERE: dict[str, Callable[[Db, Any], Any]] = {
     "to_arrow": lambda db, odd: db.topic("a").to_arrow(partition=odd),
     "write partition": lambda db, odd: db.write("a", b"x", partition=odd),
     "write headers": lambda db, odd: db.write("a", b"x", headers=odd),
+    "consumer kind": lambda db, odd: db.topic("a").create_consumer("n", kind=odd, exist_ok=True),
+    "reader ack": lambda db, odd: db.reader("a", "c", ack=odd).close(),
+    "process on error": lambda db, odd: db.process(
+        print, "a", "c", on_error=7 if odd is None or callable(odd) else odd
+    ),
     "process": lambda db, odd: db.process(lambda batch, tx: None, topic=odd, consumer="c"),
 }
 
@@ -160,7 +165,18 @@ def open_and_close(path: Any, **settings: Any) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["hosts", "mode", "durability", "placement", "wait", "trace", "switch_interval", "gc"],
+    [
+        "hosts",
+        "mode",
+        "durability",
+        "placement",
+        "wait",
+        "trace",
+        "switch_interval",
+        "gc",
+        "kafka",
+        "pulsar",
+    ],
 )
 def test_settings(tmp_path: Path, setting: str) -> None:
     for number, odd in enumerate(ODD):

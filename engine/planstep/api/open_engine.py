@@ -79,7 +79,7 @@ class Settings:
         for name, kind in OF_MODES.items():
             settings = getattr(self, name)
             if not isinstance(settings, kind):
-                raise TypeError(f"{name} is a planstep.{kind.__name__}, not {settings!r}")
+                raise TypeError(f"{name} is a planstep.{kind.__name__}, not {brief(settings)}")
             settings.check()
         if self.rtt > _RTT_MAX:
             raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {brief(self.rtt)}")

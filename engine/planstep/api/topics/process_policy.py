@@ -138,7 +138,7 @@ class ProcessPolicy:
             on_error = "stop" if dead_letter is None else "dead_letter"
         if not callable(on_error) and on_error not in _CHOICES[:3]:
             raise ValueError(
-                f'on_error={on_error!r}: choose "stop", "skip", "dead_letter" or a function'
+                f'on_error={brief(on_error)}: choose "stop", "skip", "dead_letter" or a function'
             )
         if on_error == "dead_letter" and dead_letter is None:
             raise ValueError(

@@ -24,7 +24,7 @@ from ...closing import Closing
 from ...errors import NotSupported, TransactionClosed
 from ...proto.keys import check_name
 from ...runtime.wait_primitives import wait_for
-from ..arguments import seconds, whole
+from ..arguments import brief, seconds, whole
 from ..transaction.snapshot_reader import check_limits
 from .batch_search import BatchSearch, ReaderOptions, Wait
 from .leased_transaction import Leased
@@ -79,7 +79,7 @@ class Reader(Closing):
         if _one_at_a_time(context, topic, consumer):
             in_flight = 1
         if options.ack not in ("list", "each"):
-            raise ValueError(f'ack={options.ack!r}: choose "list" or "each"')
+            raise ValueError(f'ack={brief(options.ack)}: choose "list" or "each"')
         if options.ack == "each":
             context.runtime.hooks.check_ack_each(consumer in context.topic(topic).individual)
         self.group, self.member = context.groups.join(
