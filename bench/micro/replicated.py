@@ -4,6 +4,7 @@
 
     local         durability "full"                                          the measure of the others
     file          replicated to `--log`, on another disk if you have one
+    async         the same in mode "async"
     file, 30 ms   the same, and each put takes 30 ms more, as in a bucket    with linger 0 and 0.05
 
 Every ratio is of medians over the rounds, so other work on the machine hits all stores alike.
@@ -49,10 +50,12 @@ def slow_puts(seconds: float) -> Iterator[None]:
         yield
 
 
-def open_store(home: Path, log: Path | None, linger: float | None = None) -> planstep.Engine:
+def open_store(
+    home: Path, log: Path | None, linger: float | None = None, mode: str = "sync"
+) -> planstep.Engine:
     replicate = None
     if log is not None:
-        replicate = planstep.Replicate(log.as_uri(), linger=linger, reads="local")
+        replicate = planstep.Replicate(log.as_uri(), linger=linger, reads="local", mode=mode)
     db = planstep.open(home, replicate=replicate)
     db.create_topic("t", exist_ok=True)
     db.write("t", _PAYLOAD)
@@ -127,6 +130,9 @@ def one_round(folder: Path, log: Path, seconds: float) -> dict[str, Figures]:
         before = db.stats()
         found[f"file, {_CLIENTS} clients"] = many_clients(db, seconds, _CLIENTS)
         after = db.stats()
+    with open_store(folder / "async", log / "async", mode="async") as db:
+        found["async, 1 client"] = one_client(db, seconds)
+        found[f"async, {_CLIENTS} clients"] = many_clients(db, seconds, _CLIENTS)
     logged = after["store"]["log_bytes"] - before["store"]["log_bytes"]
     sent = after["shared_log"]["sent_bytes"] - before["shared_log"]["sent_bytes"]
     shared, _ = open_shared_log((log / "file").as_uri(), None)
@@ -148,13 +154,18 @@ def one_round(folder: Path, log: Path, seconds: float) -> dict[str, Figures]:
 
 def compare(found: dict[str, Figures]) -> Figures:
     """Returns the ratios that say whether a replicated store is as quick as it may be."""
-    local, file = (found[f"{name}, {_CLIENTS} clients"] for name in ("local", "file"))
+    local, file, behind = (
+        found[f"{name}, {_CLIENTS} clients"] for name in ("local", "file", "async")
+    )
     slow, lingering = (name for name in found if name.startswith("30 ms"))
     return {
         "file/local, commits a second, 64 clients": file["a_second"] / local["a_second"],
         "file/local, CPU of a commit": file["cpu_us"] / local["cpu_us"],
         "file, 1 client: p50 beyond a bare put, ms": found["file, 1 client"]["p50_ms"]
         - found["bare put"]["p50_ms"],
+        "async/local, commits a second, 64 clients": behind["a_second"] / local["a_second"],
+        "async/local, 1 client: p50": found["async, 1 client"]["p50_ms"]
+        / found["local, 1 client"]["p50_ms"],
         "30 ms/local, commits a second, 1,000 clients": found[slow]["a_second"]
         / found[f"local, {_MANY} clients"]["a_second"],
         "puts a second x linger": found[lingering]["puts_a_second"] * _LINGER,
