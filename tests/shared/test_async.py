@@ -27,13 +27,14 @@ from planstep.runtime import replication, shipping, snapshotting
 from planstep.runtime.seeding import seed
 from planstep.runtime.snapshotting import Snapshotter, snapshots_of
 from planstep.runtime.unshipped import Lost, Overtaken, lost_turns
-from planstep.shared.entry import BEGIN, Entry
+from planstep.shared.entry import BEGIN, Entry, seal
 from planstep.shared.kafka_log import KafkaLog, open_partition
 from planstep.shared.registry import open_shared_log
 from planstep.store import DiskStore, disk_store
 from planstep.store.files import Files
 from planstep.store.meta import load_meta
 from planstep.store.replicated import SHIPPED_KEY
+from planstep.store.turn import decode_changes, encode_changes
 from planstep.store.verify import verify
 
 machines = replica_kit.machines
@@ -736,6 +737,85 @@ def test_a_log_that_is_only_behind_is_not_seeded_anew(
         with pytest.raises(planstep.NotSupported, match="not behind this folder"):
             seed(machines.folder("a"), settings(machines), reseed=True)
         assert ends(machines)[-1] == (1, last)
+
+
+def test_28_a_turn_under_way_when_the_fence_is_found_is_counted_as_lost(
+    machines: Machines, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, _ = overtaken(machines, cut)
+    store = store_of(db)
+    files, go_on, is_written = store._log._files, threading.Event(), threading.Event()
+    write = files.write
+
+    def slow(fd: int, *args: Any) -> None:
+        write(fd, *args)
+        if fd == store._log.fd and not go_on.is_set():
+            is_written.set()
+            assert go_on.wait(60)
+
+    monkeypatch.setattr(files, "write", slow)
+    with background(lambda: db.table("t").put("late", 1)) as (put,):
+        assert is_written.wait(60)
+        cut.is_set = False
+        until(lambda: store._shared._error is not None)
+        go_on.set()
+        put.result(60)
+    with pytest.raises(planstep.Fenced, match="has not: 6") as caught:
+        db.table("t").put("x", 1)
+    assert caught.value.lost == 6
+    db.close()
+
+
+def test_a_read_amid_a_close_takes_no_entry_of_its_own_for_a_fence(
+    machines: Machines, line: Line
+) -> None:
+    """The last entry is there, and nobody heard of it."""
+    db = opened(machines, reads="confirmed")
+    db.create_table("t")
+    until(lambda: db.stats()["shared_log"]["lag_turns"] == 0)
+    line.arrives, line.failing = True, float("inf")
+    db.table("t").put("k", 1)
+    shared = store_of(db)._shared
+    until(lambda: isinstance(shared._trouble, LogUnreachable))
+    thread, errors = shared._thread, []
+
+    class Joined:
+        ident = thread.ident
+
+        def join(self) -> None:
+            thread.join()
+            line.failing = 0
+            with pytest.raises(planstep.PlanstepError) as caught:
+                store_of(db).confirm()
+            errors.append(type(caught.value))
+
+    shared._thread = Joined()
+    db._runtime.crash()
+    db.close()
+    assert errors == [planstep.EngineClosed]
+
+
+def test_a_folder_with_another_last_turn_of_the_same_owner_is_refused(machines: Machines) -> None:
+    """A machine went on from an image of its memory; what it did before that was shipped."""
+    with opened(machines) as db:
+        db.create_table("t").put("k", 1)
+        until(lambda: db.stats()["shared_log"]["lag_turns"] == 0)
+        die(db)
+    entry = machines.entries()[-1]
+    changes = {
+        key: value for key, value in decode_changes(entry.changes).items() if key[4:5] != b"r"
+    }
+    other = seal(
+        *(entry.kind, entry.store_id, entry.owner, entry.turn, entry.before, entry.address),
+        changes=encode_changes(changes),
+        dropped=entry.dropped,
+        payloads=[entry.payload],
+    )
+    assert other.data != entry.data
+    (machines.home / "log" / "log" / f"{entry.turn:020d}").write_bytes(other.data)
+    for mode in ("async", "sync"):
+        with pytest.raises(planstep.Diverged, match="image"):
+            machines.open("a", replicate=settings(machines, mode=mode))
 
 
 # snapshots ----------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class Shipping(Replication):
         self._queue: deque[_Unshipped] = deque()
         self._written_bytes = self._shipped_bytes = 0
         self._error: BaseException | None = None
+        self._fence = ""  # what the log said of it
         self._trouble: PlanstepError | None = None  # why the first of the queue is not shipped yet
         self._using = threading.Lock()
         self._stopping = Latch()
@@ -174,6 +175,7 @@ class Shipping(Replication):
         error = self._error
         if error is None:
             return
+        self._count_lost(error)
         self._end.broken = error
         if isinstance(error, StoreClosed):
             raise own(error)
@@ -198,9 +200,15 @@ class Shipping(Replication):
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, Fenced):
-            error.lost, error.in_doubt = len(self._queue), False
-            error.args = (f"{error}; turns answered here that it has not: {error.lost}",)
+            error.in_doubt, self._fence = False, str(error)
+            self._count_lost(error)
         self._error = self._failure = error
+
+    def _count_lost(self, error: BaseException) -> None:
+        """Counts once more: a turn that was under way when the fence was found is answered, and in the queue."""
+        if isinstance(error, Fenced):
+            error.lost = len(self._queue)
+            error.args = (f"{self._fence}; turns answered here that it has not: {error.lost}",)
 
     def _ship(self, entry: Entry) -> None:
         """Sends an entry until it is decided."""
@@ -249,6 +257,7 @@ class Shipping(Replication):
         return {**super().stats(), **dict(named)}
 
     def close(self) -> None:
+        self._closed = True  # the queue's first may be there, for a barrier to take for another's
         self._stopping.set()
         self._more.set()
         if self._thread.ident is not None:

@@ -25,6 +25,7 @@ Next: memory_log.py.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import Corruption, Diverged, Fenced, NoSpace, Refused, Trimmed
@@ -267,6 +268,8 @@ class Ownership:
                 if entry.owner != owner:
                     return entry.owner
                 self._pass(entry)
+                if entry.turn == end:
+                    self._check_same(entry, rest)
         if self.last == at:
             raise Diverged(_ENDS_BEFORE.format(at.turn + 1))
         if self.last.turn >= end:
@@ -281,3 +284,19 @@ class Ownership:
                     raise Trimmed(self.log.floor()) from error
                 return Owner(error.term, b"")
         return owner
+
+    def _check_same(self, entry: Entry, rest: Rest) -> None:
+        """Checks that the folder's last turn is the log's, as far as the folder's log still has it. Diverged.
+
+        A machine that went on from an image of its memory writes other turns of the same owner.
+        """
+        turns = []
+        with suppress(Corruption):
+            turns = list(rest(entry.turn - 1))
+        for before, turn, address, changes, dropped, payload in turns:
+            same = self.seal(turn, before, address, changes, dropped, [payload])
+            if same.data != entry.data:
+                raise Diverged(
+                    f"turn {turn} of the folder is not that of the shared log, though its owner is: did a machine go "
+                    "on from an image of its memory? Keep the folder if its last turns matter, and use an empty one"
+                )
