@@ -51,7 +51,7 @@ def keep(system: str, durability: str, folder: Path) -> None:
             warm_s = server.warm_s or time.monotonic() - began
             _say(warm_s=round(warm_s, 2), warm_transactions=server.warm_transactions)
             ready.set()
-            watched = [pid for pid in server.pids() if is_running(pid)]  # none where nobody tells
+            watched = server.pids() if is_running(os.getpid()) else ()  # none where nobody tells
             while not closed.wait(_LOOK_S):
                 for pid in watched:
                     if not is_running(pid):

@@ -1,5 +1,6 @@
 """Tests that a peer's server is started once, serves all cells, and outlives nothing: with a real small server."""
 
+import json
 import os
 import shutil
 import signal
@@ -223,6 +224,20 @@ def test_a_server_that_ends_by_itself_is_started_anew_once(tmp_path: Path) -> No
         f"process {pid} {why}" for pid in pids[::2]
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_proc
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which signal ended a child")
+def test_a_server_that_ends_as_soon_as_it_is_warm_is_noticed(tmp_path: Path) -> None:
+    spec = {"system": "toy", "durability": "full", "folder": str(tmp_path / "server")}
+    (tmp_path / "spec").write_text(json.dumps(spec))
+    words, pipe = keeper_words(tmp_path / "spec"), subprocess.PIPE
+    environment = {**os.environ, "TOY_SERVER": "dies once it is warm"}
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=environment) as keeper:
+        assert keeper.stdout is not None
+        said = [json.loads(line) for line in keeper.stdout]
+    assert [*said[-1]] == ["failed"] and said[-1]["failed"].endswith("by SIGKILL")
+    assert not (tmp_path / "server").exists()
 
 
 _KILLED = """

@@ -316,6 +316,7 @@ class _Opened:
     def __init__(self, stores: list[Any], *_: Any) -> None:
         (self.store,) = stores
         self.nodes = [SimpleNamespace(host=SimpleNamespace(store=self.store))]
+        self.turns = SimpleNamespace(put=lambda *_: None)  # this world's turns need no poke
         self.snapshotter: Any = None
         self.fresh: Any = None
 

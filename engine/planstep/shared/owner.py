@@ -262,14 +262,9 @@ class Ownership:
         """
         self.owner, self.last, self.last_owner, self._kind = owner, at, owner, TURN
         self.log.open(at)
-        while self.last.turn < end and (entries := self.log.read(_READ_BYTES, 0)):
-            for entry in entries:
-                self._check(entry)
-                if entry.owner != owner:
-                    return entry.owner
-                self._pass(entry)
-                if entry.turn == end:
-                    self._check_same(entry, rest)
+        other = self._pass_own(end, rest)
+        if other is not None:
+            return other
         if self.last == at:
             raise Diverged(_ENDS_BEFORE.format(at.turn + 1))
         if self.last.turn >= end:
@@ -285,6 +280,18 @@ class Ownership:
                 return Owner(error.term, b"")
         return owner
 
+    def _pass_own(self, end: int, rest: Rest) -> Owner | None:
+        """Passes this owner's turns in the log, up to `end`; returns another owner, if one begins before that."""
+        while self.last.turn < end and (entries := self.log.read(_READ_BYTES, 0)):
+            for entry in entries:
+                self._check(entry)
+                if entry.owner != self.owner:
+                    return entry.owner
+                self._pass(entry)
+                if entry.turn == end:
+                    self._check_same(entry, rest)
+        return None
+
     def _check_same(self, entry: Entry, rest: Rest) -> None:
         """Checks that the folder's last turn is the log's, as far as the folder's log still has it. Diverged.
 
@@ -297,6 +304,7 @@ class Ownership:
             same = self.seal(turn, before, address, changes, dropped, [payload])
             if same.data != entry.data:
                 raise Diverged(
-                    f"turn {turn} of the folder is not that of the shared log, though its owner is: did a machine go "
-                    "on from an image of its memory? Keep the folder if its last turns matter, and use an empty one"
+                    f"turn {turn} of the folder is not that of the shared log, though its owner is: did a machine "
+                    "go on from an image of its memory? Keep the folder if its last turns matter, and use an empty "
+                    "one"
                 )

@@ -161,7 +161,7 @@ PLANTED = (
             "from planstep.errors import LogUnreachable\n"
             f"    try:\n        {_APPEND}\n"
             "    except LogUnreachable:\n"
-            "        ownership._sent = False\n"
+            "        ownership._sent = None\n"
             '        ownership.append(number, 0, changes, b"again", [content])',
         ),
         ("J1", "J4"),
@@ -187,7 +187,7 @@ PLANTED = (
         Mutant(
             "no-look-after-begin",
             "a taker does not look at the floor when its BEGIN is decided",
-            _OWNER + "append",
+            _OWNER + "send",
             "self._look_at_floor(turn)",
             "pass",
             source="slatedb/slatedb#1682: the fence is checked against the replay point",
@@ -198,7 +198,7 @@ PLANTED = (
         Mutant(
             "void-begin-removed",
             "a taker whose BEGIN is void removes it",
-            _OWNER + "append",
+            _OWNER + "send",
             "self._look_at_floor(turn)",
             "try:\n"
             "            self._look_at_floor(turn)\n"
@@ -223,7 +223,7 @@ PLANTED = (
         Mutant(
             "fence-believed",
             "an owner that meets another's BEGIN in its slot does not look at the floor",
-            _OWNER + "append",
+            _OWNER + "send",
             "error.in_doubt = error.in_doubt or self.log.floor() > turn",
             "error.in_doubt = False",
         ),
