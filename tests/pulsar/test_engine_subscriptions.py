@@ -85,7 +85,8 @@ def test_what_a_mode_does_not_have_is_named(mode: Any) -> None:
         topic = db.create_topic("t")
         with pytest.raises(planstep.NotSupported, match=r'Key_Shared.*kind="individual"'):
             topic.create_consumer("c", kind="key_shared")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="kind=a list that cannot be shown: choose"):
+        shown = r"kind=(a list that cannot be shown|\[+…): choose"  # by the limit of recursion
+        with pytest.raises(ValueError, match=shown):
             topic.create_consumer("c", kind=nested(5_000))  # type: ignore[arg-type]
         if mode != "pulsar":
             with pytest.raises(planstep.NotSupported, match='mode "pulsar" has them'):

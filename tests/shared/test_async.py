@@ -465,15 +465,17 @@ class Answer(NamedTuple):
     told: float
 
 
-def answers(machines: Machines, max_lag: float, number: int) -> list[Answer]:
-    """Returns the commits that an owner was told of until it was killed amid others."""
+def answers(machines: Machines, max_lag: float, number: int, seconds: float = 0.0) -> list[Answer]:
+    """Returns the commits that an owner was told of until it was killed amid others, after so many and so long."""
 
     def heard(line: str) -> Answer:
         tx, thread, i, began, told = line.split()
         return Answer(tx, (int(thread), int(i)), float(began), float(told))
 
     with Child(OWNER, machines.folder("a"), machines.url, max_lag) as owner:
-        lines = [owner.line() for _ in range(number)]
+        lines = [owner.line()]
+        while len(lines) < number or heard(lines[-1]).told < heard(lines[0]).began + seconds:
+            lines.append(owner.line())
         owner.process.send_signal(signal.SIGKILL)
         lines += [
             line for line in owner.process.stdout.read().splitlines() if len(line.split()) == 5
@@ -483,7 +485,7 @@ def answers(machines: Machines, max_lag: float, number: int) -> list[Answer]:
 
 def test_28_a_lost_machine_takes_no_more_with_it_than_the_bound(machines: Machines) -> None:
     """A turn had room no later than `max_lag` behind the first one that is lost, so it began before that."""
-    told = answers(machines, 0.4, 300)
+    told = answers(machines, 0.4, 300, seconds=1.0)  # so the log had to get some
     with machines.take_over("b") as db:
         there = rows(db).keys()
     lost = [one for one in told if one.key not in there]
