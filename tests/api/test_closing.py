@@ -162,3 +162,17 @@ def test_where_py_lmdb_cannot_open_twice_a_fork_is_named(
 
         ask = in_a_child(tmp_path / "s", False)
     assert ask() == "ForkedProcess"
+
+
+def test_a_path_opens_again_though_the_end_of_closing_has_no_memory(tmp_path: Path) -> None:
+    db = planstep.open(tmp_path / "s")
+    db.create_table("t").put("k", 1)
+
+    def fail() -> None:
+        raise MemoryError
+
+    db.lifetime.at_end = fail
+    with pytest.raises(MemoryError):
+        db.close()
+    with planstep.open(tmp_path / "s") as again:
+        assert again.table("t").get("k") == 1

@@ -32,6 +32,7 @@ class Lifetime:
         self.at_end: Callable[[], object] | None = None
         """Called once the engine is closed."""
         self._closer = 0  # the thread that closes the engine
+        self._began = 0.0  # when that began
         self._ending = False  # True while it does so
         self._ended = Latch()
 
@@ -69,14 +70,15 @@ class Lifetime:
         """Marks the engine as closing, under the slot's lock; returns False if it is marked already."""
         if self.context.closed:
             return False
-        self.context.closed, self._closer = True, threading.get_ident()
+        # What needs memory comes before the first mark: without any, the engine is open as before.
+        self._closer, self._began = threading.get_ident(), time.monotonic()
+        self.context.closed = True
         self.context.usable = False
         self._slot.engine, self._slot.closing = None, self
         return True
 
     def _end(self) -> None:
         context, runtime = self.context, self.context.runtime
-        began = time.monotonic()
         interrupted: BaseException | None = None
         self._ending = True
         try:
@@ -95,12 +97,14 @@ class Lifetime:
                 EngineClosed("the engine was closed before the batch had its turn")
             )
         finally:
-            if self.at_end is not None:
-                self.at_end()
-            self._ending = False
-            self._slot.closing = None
-            self._ended.set()
-            store_closed(context.path, runtime, time.monotonic() - began)
+            try:
+                if self.at_end is not None:
+                    self.at_end()
+            finally:  # the path opens again, whatever that raised
+                self._ending = False
+                self._slot.closing = None
+                self._ended.set()
+            store_closed(context.path, runtime, time.monotonic() - self._began)
         if interrupted is not None:
             raise interrupted
 
