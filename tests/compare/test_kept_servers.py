@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
+from kit import until
 from toy_peer import WARMING, ask, keeper_words, toy
 
 from planstep.bench import children
@@ -54,8 +56,8 @@ def carried(
 
 def gone(pid: int) -> bool:
     """Waits until a process has ended; a zombie that nobody waits for has."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):  # the latter where it ends amid the read
@@ -206,8 +208,8 @@ def test_a_server_that_ends_by_itself_is_started_anew_once(tmp_path: Path) -> No
         if cell.repeat:
             return Result(cell, verified=True)
         os.kill(pids[-1], signal.SIGKILL)
-        while Path(f"/proc/{pids[-1]}").exists():  # its keeper says what happened, then reaps it
-            time.sleep(0.1)
+        # Its keeper says what happened, then reaps it.
+        until(lambda: not Path(f"/proc/{pids[-1]}").exists())
         return Result(cell, FAILED, "nobody answers")
 
     cells = [replace(CELLS[0], repeat=n) for n in (0, 1, 0, 1, 0)]
@@ -235,7 +237,10 @@ def test_a_server_that_ends_as_soon_as_it_is_warm_is_noticed(tmp_path: Path) -> 
     environment = {**os.environ, "TOY_SERVER": "dies once it is warm"}
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=environment) as keeper:
         assert keeper.stdout is not None
+        late = Timer(120, keeper.kill)
+        late.start()
         said = [json.loads(line) for line in keeper.stdout]
+        late.cancel()
     assert [*said[-1]] == ["failed"] and said[-1]["failed"].endswith("by SIGKILL")
     assert not (tmp_path / "server").exists()
 
@@ -244,6 +249,7 @@ _KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from toy_peer import ask, keeper_words, toy
 from planstep.bench.compare.cell import Cell
 from planstep.bench.compare.kept_servers import KeptServers
