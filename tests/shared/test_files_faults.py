@@ -148,10 +148,13 @@ def test_a_turn_beyond_the_limit_of_a_file_is_refused_at_once(folder: InFolder) 
 
 
 class FullForNames(QuickFiles):
-    """Files of a disk without room for a name; the first link is `made` all the same. Removals may fail, too."""
+    """Files of a disk without room for a name, or that takes none; the first link is `made` all the same.
+    Removals may fail, too."""
 
-    def __init__(self, made: bool = False, stays: bool = False) -> None:
-        self.made, self.stays = made, stays
+    def __init__(
+        self, code: int = errno.ENOSPC, *, made: bool = False, stays: bool = False
+    ) -> None:
+        self.code, self.made, self.stays = code, made, stays
         self.full = True
 
     def link(self, source: Path, target: Path) -> bool:
@@ -159,7 +162,8 @@ class FullForNames(QuickFiles):
             self.made = False
             super().link(source, target)
         if self.full:
-            raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), target)
+            error = OSError(self.code, os.strerror(self.code))
+            raise io_error(error, target) from error
         return super().link(source, target)
 
     def remove(self, path: Path) -> None:
@@ -179,21 +183,25 @@ def test_a_disk_that_is_full_for_a_name_refuses_a_turn_at_once(folder: InFolder)
     log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
 
 
-def test_a_full_disk_that_links_all_the_same_has_the_turn(folder: InFolder) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_refused_link_that_is_made_all_the_same_is_the_turn(folder: InFolder, code: int) -> None:
     filled(folder, 1)
-    opened(folder, FullForNames(made=True)).append(history(2)[1])
+    opened(folder, FullForNames(code, made=True)).append(history(2)[1])
     assert read_all(folder.open()) == history(2)
 
 
-def test_a_file_that_stays_may_be_linked_yet(folder: InFolder) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"), [(errno.ENOSPC, "full"), (errno.EROFS, "may not be written")]
+)
+def test_a_file_that_stays_may_be_linked_yet(folder: InFolder, code: int, words: str) -> None:
     filled(folder, 1)
-    files = FullForNames(stays=True)
+    files = FullForNames(code, stays=True)
     log = opened(folder, files, 0.0)
     for _ in range(2):
         with pytest.raises(LogUnreachable, match="not removed"):
             log.append(history(2)[1])
     files.stays = False
-    with pytest.raises(LogUnreachable, match="full"):
+    with pytest.raises(LogUnreachable, match=words):
         log.append(history(2)[1])  # the doubt stays
     files.full = False
     log.append(history(2)[1])
@@ -251,37 +259,6 @@ def test_a_turn_that_may_not_be_written_is_refused_at_once(
     assert refusing.calls == 1
     assert names_of(folder) == {"store", slot(1)}, "what is not there is never linked"
     log.append(turn_behind(history(1)[0], history(1)[0].owner, b"another one"))
-
-
-class RefusedForNames(FullForNames):
-    """Files of a folder that takes no names, said so of a link that may be made all the same."""
-
-    def link(self, source: Path, target: Path) -> bool:
-        try:
-            return super().link(source, target)
-        except NoSpace:
-            refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
-            raise io_error(refused, target) from refused
-
-
-def test_a_refused_link_that_is_made_all_the_same_is_the_turn(folder: InFolder) -> None:
-    filled(folder, 1)
-    opened(folder, RefusedForNames(made=True)).append(history(2)[1])
-    assert read_all(folder.open()) == history(2)
-
-
-def test_a_refused_link_whose_file_stays_may_be_made_yet(folder: InFolder) -> None:
-    filled(folder, 1)
-    files = RefusedForNames(stays=True)
-    log = opened(folder, files, 0.0)
-    with pytest.raises(LogUnreachable, match="not removed"):
-        log.append(history(2)[1])
-    files.stays = False
-    with pytest.raises(LogUnreachable, match="may not be written"):
-        log.append(history(2)[1])  # the doubt stays
-    files.full = False
-    log.append(history(2)[1])
-    assert read_all(folder.open()) == history(2)
 
 
 @pytest.mark.parametrize("part", ["log", "floor"])
