@@ -164,8 +164,8 @@ def test_who_reads_in_a_view_that_gave_way_is_answered_by_the_newer(
             assert view is not node.host.store
             rows = node.host.store.scan(b"", b"\xff" * 8)
             assert view.scan(b"", b"\xff" * 8) == rows
-            assert [view.get(key) for key, _ in rows if key not in view._layer.values] == [
-                row for key, row in rows if key not in view._layer.values
+            assert [view.get(key) for key, _ in rows if key not in view._epoch.layer.values] == [
+                row for key, row in rows if key not in view._epoch.layer.values
             ]
     for view in before:
         with pytest.raises(planstep.EngineClosed):

@@ -120,7 +120,7 @@ def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_t
             go_on()
         return marks[-1]
 
-    monkeypatch.setattr("planstep.store.readers.readonly.read_mark", seen_too_early)
+    monkeypatch.setattr("planstep.store.readers.whole_look.read_mark", seen_too_early)
     look = ReadOnlyStore.open(seen)
     assert look.last_turn == stores[0].last_turn == (5 if how == "killed" else 5 + times)
     assert look.get(A) == (None if how == "killed" else b"instead")

@@ -137,9 +137,15 @@ def decode_pairs(data: bytes) -> list[tuple[int, int]]:
 
 
 def read_record(
-    data: bytes, offset: int, store_id: bytes, generation: int, previous: int | None
+    data: bytes,
+    offset: int,
+    store_id: bytes,
+    generation: int,
+    previous: int | None,
+    begin: int = 0,
 ) -> Record | None:
-    """Reads the record at `offset` of a segment's bytes; None if there is no valid one.
+    """Reads the record at `offset` of a segment's bytes, which begin at byte `begin` of it; None if there is no valid
+    one.
 
     Valid means whole, of this store and generation, written for this very position and, unless
     `previous` is None, behind the record with that crc.
@@ -152,7 +158,7 @@ def read_record(
     _, kind, changes, dropped, payload, gen, sid, turn, address, synced, position, before = (
         _HEADER.unpack_from(head)
     )
-    if sid != store_id or gen != generation or position != offset:
+    if sid != store_id or gen != generation or position != begin + offset:
         return None
     if previous is not None and before != previous:
         return None
@@ -171,13 +177,30 @@ def read_record(
         address,
         synced,
         crc,
-        offset,
+        position,
         size,
         data[at : at + changes],
         data[at + changes : at + changes + dropped],
-        at + changes + dropped,
+        begin + at + changes + dropped,
         payload,
     )
+
+
+def size_at(data: bytes, offset: int) -> int:
+    """Returns the bytes of the record at `offset`, or of a header if there is not a whole one; 0 for no record."""
+    head = data[offset : offset + HEADER_SIZE]
+    if len(head) < HEADER_SIZE:
+        return HEADER_SIZE
+    if head[:4] != _MAGIC or crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
+        return 0
+    _, _, changes, dropped, payload, *_ = _HEADER.unpack_from(head)
+    return OVERHEAD + int(changes) + int(dropped) + int(payload)
+
+
+def crc_before(data: bytes, offset: int) -> int:
+    """Returns the crc that the record at `offset` names as that of the record before it."""
+    before: int = _HEADER.unpack_from(data, offset)[-1]
+    return before
 
 
 def is_misplaced(data: bytes, store_id: bytes, kind: int, generation: int, number: int) -> bool:

@@ -8,20 +8,20 @@ Next: readonly.py.
 """
 
 import os
-import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from ..disk_store import DiskStore
 from ..files import Files
-from ..layers import Layer
 from ..log.extents import Extent
 from ..log.segments import Folder
 from ..memory_store import MemoryStore
 from ..meta import FORMAT, Meta
 from ..tables.table import Table
-from ..turn import StoreCounters
 from .reader_lease import Lease
 from .readonly import ReadOnlyStore
+from .tail import Epoch
 
 
 class PinnedStore(ReadOnlyStore):
@@ -29,76 +29,56 @@ class PinnedStore(ReadOnlyStore):
 
     def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
         """Pins the store; `mode` is that of a store in memory, which does not record it."""
-        self.store_id = store.store_id
-        self.generation = store.generation
-        self.last_turn = store.last_turn
-        self.clean = True
-        self.counters = StoreCounters()
-        self.settling = False
-        self._lock = threading.Lock()
-        self._closed = False
-        self._held = -1
-        self._layer = Layer()
-        self._added: list[bytes] = []
-        if isinstance(store, MemoryStore):
-            self._pin_memory(store, mode)
-        else:
-            self._pin_disk(store)
-
-    def _pin_disk(self, store: DiskStore) -> None:
-        self.folder, self.meta = store.folder, store.meta
-        files = Files()
-        held = self._held = store.hold_folder()
-        files.hold(store.folder, held)
-        self._folder: Any = Folder(store.folder, store.store_id, files, 0)
-        self._table: Any = store.table
-        self._lease: Any = Lease(store.folder, held)  # before the pin: see reader_lease.py
-        try:
-            self._layer, self._runs, self._next, self._txn = store.picture()
-            self._lease.name(self._table.newest(self._txn))
-        except BaseException:
-            self._lease.close()
-            self._let_go()
-            raise
+        if isinstance(store, DiskStore):
+            super().__init__(store.meta, _pinned(store), store.generation)
+            return
+        values, payloads, next_address = store.picture()
+        nothing: Any = _Nothing()
+        epoch = Epoch(nothing, nothing, nothing, nothing, -1)
+        epoch.begin(store.last_turn, next_address)
+        epoch.layer.update(values)
+        super().__init__(Meta(FORMAT, store.store_id, mode, 1), epoch, store.generation)
+        self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
+        self._added = [data for _, data in payloads]
 
     @property
     def tables(self) -> tuple[Table, Any]:
         """The tables of a store on disk, and their pinned transaction."""
-        return self._table, self._txn
+        return self._epoch.table, self._epoch.txn
 
     @property
     def files(self) -> Folder:
         """The files that the tables name; all of them stay until this is closed."""
-        folder: Folder = self._folder
-        return folder
+        return self._folder
 
-    def _pin_memory(self, store: MemoryStore, mode: str) -> None:
-        self.meta = Meta(FORMAT, b"", mode, 1)
-        self._folder = self._lease = self._txn = _Nothing()
-        self._table = _Nothing()
-        values, payloads, self._next = store.picture()
-        self._layer.update(values)
-        self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
-        self._added += [data for _, data in payloads]
 
-    def _let_go(self) -> None:
-        if self._held >= 0:
-            held, self._held = self._held, -1
-            os.close(held)
-
-    def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._folder.close()
-            self._txn.abort()
-            self._lease.close()
-            self._let_go()
+def _pinned(store: DiskStore) -> Epoch:
+    held = store.hold_folder()
+    with ExitStack() as undo:
+        undo.callback(os.close, held)
+        files = Files()
+        files.hold(store.folder, held)
+        lease = Lease(store.folder, held)  # before the pin: see reader_lease.py
+        undo.callback(lease.close)
+        layer, runs, next_address, txn = store.picture()
+        undo.callback(txn.abort)
+        lease.name(store.table.newest(txn))
+        table = store.table.shared()
+        undo.callback(table.close)
+        epoch = Epoch(Folder(store.folder, store.store_id, files, 0), table, txn, lease, held)
+        epoch.begin(store.last_turn, next_address)
+        epoch.layer, epoch.runs = layer, runs
+        undo.pop_all()
+    return epoch
 
 
 class _Nothing:
     """Stands in for the files and tables of a store in memory."""
+
+    path = Path()
+
+    def newest(self, txn: Any) -> int:
+        return 0
 
     def get(self, key: bytes, txn: Any) -> None:
         return None

@@ -15,6 +15,7 @@ Next: ../disk_store.py.
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from heapq import merge
@@ -121,6 +122,7 @@ class Table:
             raise
         self._folder = folder
         self._users = 1
+        self._sharing = threading.Lock()
         self._beside = NeighbourCheck()
         self._pages = Pages(self._beside)
         self.gave_up: StoreClosed | None = None  # LMDB is unusable until it is opened anew
@@ -273,6 +275,14 @@ class Table:
         """Returns the id of the newest transaction, or of `txn`."""
         with self._reading(txn) as reading:
             number: int = reading.id()
+        return number
+
+    def committed(self) -> int:
+        """Returns the id of the newest transaction that was committed, by whichever process."""
+        try:
+            number: int = self._env.info()["last_txnid"]
+        except lmdb.Error as error:
+            raise unreadable(error, self._folder) from error
         return number
 
     def digests(self, txn: Any = None) -> tuple[tuple[bytes, int, int], ...]:
@@ -465,12 +475,15 @@ class Table:
 
     def shared(self) -> "Table":
         """Adds a user, who closes it too: LMDB opens a file once in a process."""
-        self._users += 1
+        with self._sharing:
+            self._users += 1
         return self
 
     def close(self) -> None:
-        self._users -= 1
-        if self._users <= 0:
+        with self._sharing:
+            self._users -= 1
+            last = self._users <= 0
+        if last:
             close_environment(self._env, self._file)
             self._close_checked()
 
