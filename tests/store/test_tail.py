@@ -1,0 +1,263 @@
+"""Tests views that follow the log: each equals a look at the whole store, and stays as it is."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from kit import Child
+from storekit import TABLETS, Contents, contents, open_files
+
+from planstep.errors import Corruption, EngineClosed, IoError
+from planstep.store.readers import readonly
+from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.readers.reader_lease import readers
+
+A, B = TABLETS
+OWNER = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[2])
+from storekit import FaultyFiles, crash, open_small, write
+from planstep.errors import PlanstepError
+
+class Files(FaultyFiles):
+    kind = ""
+
+def opened():
+    files = Files(times=1)
+    return files, open_small(pathlib.Path(sys.argv[1]), files, durability=sys.argv[3])
+
+files, store = opened()
+for line in sys.stdin:
+    what, *rest = json.loads(line)
+    if what == "write":
+        changes, payloads = ({bytes.fromhex(k): v for k, v in each.items()} for each in rest)
+        write(store, changes, {k: bytes([n % 251]) * n for k, n in payloads.items()})
+    elif what == "checkpoint":
+        store.checkpoint()
+    elif what == "fail":
+        files.kind, files.failed, files.done = "write", 0, 0
+        try:
+            write(store, {b"\\x30\\0\\0\\1void": 1})
+        except PlanstepError:
+            pass
+        files.kind = ""
+    elif what == "open again":
+        store.close() if rest[0] else crash(store)
+        files, store = opened()
+    print(json.dumps([store.last_turn, store.generation, store._log.segment, store._log.offset]), flush=True)
+"""
+KEYS = [tablet + bytes([n]) for tablet in TABLETS for n in range(12)]
+WEIGHTS = {"write": 60, "checkpoint": 8, "fail": 1, "open again": 1}
+
+
+class Owner:
+    """A store's owner in another process, and what the store holds."""
+
+    def __init__(self, folder: Path, random: Random, durability: str) -> None:
+        self._child = Child(OWNER, folder, Path(__file__).parent, durability)
+        self._random = random
+        self.held: Contents = {}
+        self.turn = self.offset = 0
+        self.segment = ""
+        self.write({A: 0})
+
+    def ask(self, *words: Any) -> None:
+        self._child.tell(json.dumps(words))
+        self.turn, _, self.segment, self.offset = json.loads(self._child.line())
+
+    def write(self, changes: dict[bytes, Any], payloads: dict[bytes, int] | None = None) -> None:
+        payloads = payloads or {}
+        self.held = {**self.held, **changes, **{k: bytes([n % 251]) * n for k, n in payloads.items()}}
+        self.held = {key: value for key, value in self.held.items() if value is not None}
+        self.ask("write", *({key.hex(): v for key, v in d.items()} for d in (changes, payloads)))
+
+    def act(self) -> None:
+        random = self._random
+        (what,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        if what == "write":
+            keys = random.sample(KEYS, random.randint(1, 5))
+            value = random.choice((None, random.randint(0, 9), "text"))
+            payloads = {key: random.randint(1, 3000) for key in keys if random.random() < 0.4}
+            self.write({key: value for key in keys if key not in payloads}, payloads)
+        else:
+            self.ask(what, random.random() < 0.5)
+
+    def kill(self) -> None:
+        self._child.kill()
+
+
+def whole(view: ReadOnlyStore) -> ReadOnlyStore:
+    """Looks at the whole log, as of now."""
+    tail, view._tail = view._tail, None
+    try:
+        return view.newer()
+    finally:
+        view._tail = tail
+
+
+def flip(path: Path, at: int, bits: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Notes the looks at a whole log."""
+    seen: list[Any] = []
+    look = readonly.look
+
+    def noted(*args: Any) -> Any:
+        seen.append(args)
+        return look(*args)
+
+    monkeypatch.setattr(readonly, "look", noted)
+    yield seen
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_view_is_a_look_at_the_whole_store(
+    quick_path: Path, seed: int, durability: str, looks: list[Any]
+) -> None:
+    """Random turns, checkpoints, failed writes and openings; views of several turns and epochs stay open."""
+    random = Random(seed)
+    owner = Owner(quick_path / "s", random, durability)
+    newest = ReadOnlyStore.open(quick_path / "s")
+    views = [(newest, owner.held)]
+    followed = epochs = 0
+    generations = set()
+    try:
+        for _ in range(150):
+            for _ in range(random.choice((0, 1, 1, 2, 10))):
+                owner.act()
+            before, epoch = len(looks), newest._epoch
+            newest = newest.newer()
+            views.append((newest, owner.held))
+            followed += len(looks) == before
+            generations.add(newest.generation)
+            epochs += len(looks) == before and newest._epoch is not epoch
+            again = whole(newest)
+            assert newest.last_turn == again.last_turn == owner.turn
+            assert newest.generation == again.generation
+            assert contents(newest) == contents(again) == owner.held
+            again.close()
+            view, held = random.choice(views)
+            assert contents(view) == held
+            backwards = view.scan(A, B + b"\xff", reverse=True, limit=3)
+            assert [key for key, _ in backwards] == sorted(held, reverse=True)[:3]
+            assert {key: view.get(key) is not None for key in KEYS} == {k: k in held for k in KEYS}
+            while len(views) > random.randint(1, 6):
+                views.pop(random.randrange(len(views) - 1))[0].close()
+        assert followed > 100 and epochs > 5 and len(generations) > 3
+        assert len(readers(quick_path / "s")) == len({id(view._epoch) for view, _ in views})
+    finally:
+        for view, _ in views:
+            view.close()
+        owner.kill()
+    assert not readers(quick_path / "s")
+    assert not [path for path in open_files(os.getpid()) if quick_path in path.parents]
+
+
+def test_a_view_is_of_the_mark_that_it_is_asked_for(quick_path: Path) -> None:
+    owner = Owner(quick_path / "s", Random(1), "full")
+    first = ReadOnlyStore.open(quick_path / "s")
+    owner.write({A: 1})
+    mark = first.mark()
+    owner.write({A: 2})
+    second = first.newer(mark)
+    owner.ask("checkpoint")
+    third = second.newer(mark)
+    assert [view.get(A) for view in (first, second, third)] == [0, 1, 1]
+    last = third.newer()
+    assert last.get(A) == 2
+    earlier = last.newer(mark) if last._epoch.base <= second.last_turn else None
+    assert earlier is None or earlier.get(A) == 1
+    for view in (first, second, third, last):
+        view.close()
+    owner.kill()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_turn_is_never_shown(quick_path: Path, seed: int) -> None:
+    """The mark proves that the turn was acknowledged. Once it is whole again, the view goes on."""
+    random = Random(seed)
+    owner = Owner(quick_path / "s", random, "full")
+    view = ReadOnlyStore.open(quick_path / "s")
+    for _ in range(40):
+        segment, begin = owner.segment, owner.offset
+        owner.write({random.choice(KEYS): random.randint(0, 9)}, {A: random.randint(1, 900)})
+        at = random.randrange(begin if owner.segment == segment else 0, owner.offset)
+        flip(quick_path / "s" / owner.segment, at, bit := 1 << random.randrange(8))
+        with pytest.raises((Corruption, IoError)):
+            view.newer()
+        flip(quick_path / "s" / owner.segment, at, bit)
+        later = view.newer()
+        assert contents(later) == owner.held
+        view.close()
+        view = later
+        if random.random() < 0.2:
+            owner.ask("checkpoint")
+    view.close()
+    owner.kill()
+
+
+def test_what_was_read_is_not_read_again(quick_path: Path, looks: list[Any]) -> None:
+    """Damage to a turn that was taken keeps no view from going on; a look at the whole log finds it."""
+    owner = Owner(quick_path / "s", Random(1), "full")
+    owner.write({A: 1})
+    view = ReadOnlyStore.open(quick_path / "s")
+    flip(quick_path / "s" / owner.segment, owner.offset - 6, 1)
+    owner.write({A: 2})
+    later = view.newer()
+    assert later.get(A) == 2 and not looks[1:]
+    with pytest.raises(Corruption):
+        whole(later)
+    view.close()
+    later.close()
+    owner.kill()
+
+
+def test_threads_read_older_views_while_newer_ones_are_opened(quick_path: Path) -> None:
+    random = Random(5)
+    owner = Owner(quick_path / "s", random, "full")
+    for _ in range(20):
+        owner.act()
+    first, held = ReadOnlyStore.open(quick_path / "s"), owner.held
+    wrong: list[Contents] = []
+    stopping = threading.Event()
+
+    def read() -> None:
+        while not stopping.is_set():
+            found = contents(first)
+            gotten = {key: first.get(key) for key in KEYS}
+            if found != held or any((key in held) != (row is not None) for key, row in gotten.items()):
+                wrong.append(found)
+                return
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    view = first.newer()
+    for _ in range(150):
+        owner.act()
+        later = view.newer()
+        view.close()
+        view = later
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert contents(view) == owner.held
+    first.close()
+    view.close()
+    with pytest.raises(EngineClosed):
+        view.newer()
+    owner.kill()
