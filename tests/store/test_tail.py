@@ -13,9 +13,10 @@ from kit import Child
 from storekit import TABLETS, Contents, contents, open_files
 
 from planstep.errors import Corruption, EngineClosed, IoError
+from planstep.store.files import Files
 from planstep.store.readers import readonly
-from planstep.store.readers.readonly import ReadOnlyStore
 from planstep.store.readers.reader_lease import readers
+from planstep.store.readers.readonly import ReadOnlyStore
 
 A, B = TABLETS
 OWNER = """
@@ -75,7 +76,11 @@ class Owner:
 
     def write(self, changes: dict[bytes, Any], payloads: dict[bytes, int] | None = None) -> None:
         payloads = payloads or {}
-        self.held = {**self.held, **changes, **{k: bytes([n % 251]) * n for k, n in payloads.items()}}
+        self.held = {
+            **self.held,
+            **changes,
+            **{k: bytes([n % 251]) * n for k, n in payloads.items()},
+        }
         self.held = {key: value for key, value in self.held.items() if value is not None}
         self.ask("write", *({key.hex(): v for key, v in d.items()} for d in (changes, payloads)))
 
@@ -228,6 +233,35 @@ def test_what_was_read_is_not_read_again(quick_path: Path, looks: list[Any]) -> 
     owner.kill()
 
 
+def test_a_later_view_reads_only_what_was_added(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Owner(quick_path / "s", Random(1), "full")
+    view = ReadOnlyStore.open(quick_path / "s")
+    read: list[int] = []
+    read_file = Files.read
+
+    def noted(files: Files, fd: int, offset: int, length: int) -> bytes:
+        data = read_file(files, fd, offset, length)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(Files, "read", noted)
+    counts = []
+    for n in range(200):
+        owner.write({A: n, B: n}, {KEYS[n % 20]: 500})
+        read.clear()
+        later = view.newer()
+        counts.append(sum(read))
+        view.close()
+        view = later
+    assert max(counts) < 64 << 10
+    assert sum(counts[100:]) < 1.2 * sum(counts[:100]), "they grow with the log"
+    assert later.last_turn == 201
+    view.close()
+    owner.kill()
+
+
 def test_threads_read_older_views_while_newer_ones_are_opened(quick_path: Path) -> None:
     random = Random(5)
     owner = Owner(quick_path / "s", random, "full")
@@ -241,7 +275,9 @@ def test_threads_read_older_views_while_newer_ones_are_opened(quick_path: Path) 
         while not stopping.is_set():
             found = contents(first)
             gotten = {key: first.get(key) for key in KEYS}
-            if found != held or any((key in held) != (row is not None) for key, row in gotten.items()):
+            if found != held or any(
+                (key in held) != (row is not None) for key, row in gotten.items()
+            ):
                 wrong.append(found)
                 return
 

@@ -144,10 +144,9 @@ def read_record(
     previous: int | None,
     begin: int = 0,
 ) -> Record | None:
-    """Reads the record at `offset` of a segment's bytes, which begin at byte `begin` of it; None if there is no valid
-    one.
+    """Reads the record at `offset` of a segment's bytes; None if there is no valid one.
 
-    Valid means whole, of this store and generation, written for this very position and, unless
+    The bytes begin at byte `begin` of the segment. Valid means whole, of this store and generation, written for this very position and, unless
     `previous` is None, behind the record with that crc.
     """
     head = data[offset : offset + HEADER_SIZE]

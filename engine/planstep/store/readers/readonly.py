@@ -5,8 +5,8 @@
                  └▶ the tail is lost ─▶ a look at the whole store
 
 `newer` costs the turns since the last view, whatever the age of the log. Views share their epoch: LMDB's
-environment, one pinned transaction, a lease, and the turns behind it. A view that was closed with a successor passes
-row reads on to it: a reader without a snapshot wants the newest rows.
+environment, one pinned transaction, a lease, and the turns behind it. A view that was closed with a successor
+passes row reads on to it: a reader without a snapshot wants the newest rows.
 
 With several hosts the views must fit together: runtime/consistent_cut.py reads all marks at one moment and
 passes each host's here as `until`. This store then takes the host's remaining work, in memory of its own.
@@ -291,6 +291,4 @@ class ReadOnlyStore:
 
 def _looked(place: Place, until: Mark | None) -> ReadOnlyStore:
     seen = look(place, until)
-    return ReadOnlyStore(
-        place.meta, seen.epoch, seen.generation, Tail(seen.epoch, seen.position)
-    )
+    return ReadOnlyStore(place.meta, seen.epoch, seen.generation, Tail(seen.epoch, seen.position))

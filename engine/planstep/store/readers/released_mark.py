@@ -24,6 +24,7 @@ import hashlib
 import mmap
 import os
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -89,17 +90,7 @@ class ReleasedMark:
 
     def read(self) -> Mark | None:
         """Reads the mark; None while it is not whole, or not of this store. StoreClosed: it was replaced."""
-        own = zlib.crc32(self._store_id)
-        for _ in range(100):  # a torn read is repeated
-            data = self._map[:_SIZE]
-            if data == _REPLACED:
-                raise StoreClosed(
-                    "the folder was replaced meanwhile, by a newer state of its store: open it again"
-                )
-            if zlib.crc32(data[: _MARK.size], own) == _CRC.unpack_from(data, _MARK.size)[0]:
-                generation, turn, boot, synced = _MARK.unpack_from(data)
-                return Mark(generation, turn, boot == _boot(), synced)
-        return None
+        return _whole(self._store_id, lambda: self._map[:_SIZE])
 
     def close(self) -> None:
         self._map.close()
@@ -115,21 +106,38 @@ def say_replaced(path: Path) -> None:
             os.close(fd)
 
 
+def _whole(store_id: bytes, read: Callable[[], bytes]) -> Mark | None:
+    own = zlib.crc32(store_id)
+    for _ in range(100):  # a torn read is repeated
+        data = read()
+        if len(data) < _SIZE:
+            return None
+        if data == _REPLACED:
+            raise StoreClosed(
+                "the folder was replaced meanwhile, by a newer state of its store: open it again"
+            )
+        if zlib.crc32(data[: _MARK.size], own) == _CRC.unpack_from(data, _MARK.size)[0]:
+            generation, turn, boot, synced = _MARK.unpack_from(data)
+            return Mark(generation, turn, boot == _boot(), synced)
+    return None
+
+
 def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | None:
     """Reads the mark's file; None if it is missing or not whole. `held`: as for `ReleasedMark`.
 
-    IoError: without the mark a reader would take turns for released that no client was told of.
+    IoError: without the mark a reader would take turns for released that no client was told of. StoreClosed: it was
+    replaced.
     """
     try:
-        mark = ReleasedMark(path, store_id, write=False, held=held)
-    except (FileNotFoundError, ValueError):  # missing, or not yet of its full size
+        fd = open_file(path if held is None else Path(path.name), os.O_RDONLY, held)
+        try:
+            return _whole(store_id, lambda: os.pread(fd, _SIZE, 0))
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
         return None
     except OSError as error:
         raise io_error(error, path) from error
-    try:
-        return mark.read()
-    finally:
-        mark.close()
 
 
 def mark_bytes(path: Path, held: int | None = None) -> bytes:

@@ -6,12 +6,12 @@
       └──── tail: where the record of turn 9 is expected ─ read on ─▶ a view at turn 9
                                                          └ not there ─▶ readonly.py looks at the whole log again
 
-A tail takes only records that continue its own chain, up to a turn that the owner's mark shows. Whatever else it
-meets it leaves to the look at the whole log, with all that recovery knows of damage: another generation, a record
-that is neither here nor in the next segment, a mark of another boot.
+A tail takes only records that continue its own chain, up to a turn that the owner's mark shows. All else is left to
+the look at the whole log, which knows what recovery knows of damage. Examples are another generation, a mark
+of another boot, and a record that is neither here nor in the next segment.
 
-Once the owner has written a checkpoint, the next view begins a new epoch: it pins the tables again, and keeps of the
-turns only those behind the checkpoint. Views of the old epoch stay as they are.
+Once the owner has written a checkpoint, the next view begins a new epoch. It pins the tables again, and keeps
+the turns behind the checkpoint. Views of the old epoch stay as they are.
 
 Next: readonly.py.
 """
@@ -75,10 +75,10 @@ def position_behind(found: ReadBack, checkpoint: int, turn: int) -> Position | N
 
 
 class Epoch:
-    """The tables as of one turn and the turns since, for the views that share them; it closes with the last one.
+    """Holds the tables as of one turn and the turns since, for views that share them; it closes with the last view.
 
-    Invariants: who reads the tables, scans, or takes a turn, holds `lock`. `get` needs none: a value that an open view
-    sees is in `_older` before a newer one takes its place.
+    Invariants: who reads the tables, scans, or takes a turn, holds `lock`. `value` needs none: a value that an open
+    view sees is in `_older` before a newer one takes its place.
     """
 
     def __init__(self, folder: Folder, table: Any, txn: Any, lease: Any, held: int) -> None:
@@ -158,7 +158,7 @@ class Epoch:
     def between(
         self, begin: bytes, end: bytes, reverse: bool, limit: int | None, turn: int
     ) -> Changed:
-        """Lists what such a view sees of the turns in a range, in its order: the first values up to `limit`, or all.
+        """Lists what such a view sees of the turns in a range, in its order: all, or at least `limit` values.
         The caller holds the lock.
         """
         if turn == self.turn:
@@ -210,9 +210,7 @@ class Tail:
         self.position = position
 
 
-def read_on(
-    folder: Folder, position: Position, until: int
-) -> tuple[list[Taken], Position] | None:
+def read_on(folder: Folder, position: Position, until: int) -> tuple[list[Taken], Position] | None:
     """Reads the turns behind `position` up to turn `until`; None if they are not where they are expected.
 
     IoError; Corruption for a segment that is another file.
