@@ -146,8 +146,8 @@ def read_record(
 ) -> Record | None:
     """Reads the record at `offset` of a segment's bytes; None if there is no valid one.
 
-    The bytes begin at byte `begin` of the segment. Valid means whole, of this store and generation, written for this very position and, unless
-    `previous` is None, behind the record with that crc.
+    The bytes begin at byte `begin` of the segment. Valid means whole, of this store and generation, written for
+    this very position and, unless `previous` is None, behind the record with that crc.
     """
     head = data[offset : offset + HEADER_SIZE]
     if len(head) < HEADER_SIZE or head[:4] != _MAGIC:

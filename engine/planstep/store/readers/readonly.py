@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported
+from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported, TooManyReaders
 from ...proto.stored import AnyRow
 from ..files import Files, io_error, open_folder, typed_errors
 from ..layers import GONE, MISSING, Layer, Rows, merged_scan
@@ -163,7 +163,7 @@ class ReadOnlyStore:
 
     def _begun(self, epoch: Epoch, turn: int, turns: list[Taken]) -> Epoch | None:
         """Begins another epoch as of `turn`, with the tables as they are now. `turns`: those that `epoch` has not
-        taken. None if they have not changed, or are newer than that turn.
+        taken. None if they have not changed, or are newer than that turn, or cannot be pinned once more now.
         """
         if epoch.table.committed() == epoch.transaction:
             return None
@@ -174,7 +174,10 @@ class ReadOnlyStore:
             undo.callback(lease.close)
             table = epoch.table.shared()
             undo.callback(table.close)
-            txn = table.pin()
+            try:
+                txn = table.pin()
+            except TooManyReaders:
+                return None  # this epoch has its place
             undo.callback(txn.abort)
             lease.name(table.newest(txn))
             state = table.state(txn)
