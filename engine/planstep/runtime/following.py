@@ -3,8 +3,9 @@
     a wait begins ─▶ every 20 ms: the owner's marks ─ unchanged ─▶ nothing
                                                     └ changed ─▶ newer views ─▶ the waiting callers look again
 
-The owner notifies no reader, so a thread polls the marks: a few bytes a host, and only while a caller waits. New
-views read the log after the owner's checkpoint again; so the thread rests four times as long as the last took.
+The owner notifies no reader, so a thread polls the marks: a few bytes a host, and only while a caller waits. A new
+view reads the turns since the last one, and with several hosts finishes their open work in memory. The catalogue
+is read again, too; so the thread rests four times as long as the last view took.
 
 An open snapshot keeps the engine at its step: newer views wait until none is open. Replaced views are closed at
 once, so each host has at most two. In mode "kafka" a read counts as a snapshot here.
