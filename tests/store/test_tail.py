@@ -13,10 +13,12 @@ from kit import Child
 from storekit import TABLETS, Contents, contents, open_files
 
 from planstep.errors import Corruption, EngineClosed, IoError
+from planstep.runtime.consistent_cut import open_views, settle
 from planstep.store.files import Files
 from planstep.store.readers import readonly
 from planstep.store.readers.reader_lease import readers
-from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.readers.readonly import ReadOnlyStore, StoreChanged
+from planstep.store.readers.released_mark import Mark
 
 A, B = TABLETS
 OWNER = """
@@ -260,6 +262,66 @@ def test_a_later_view_reads_only_what_was_added(
     assert later.last_turn == 201
     view.close()
     owner.kill()
+
+
+HOSTS = """
+import sys
+import planstep
+
+with planstep.open(sys.argv[1], hosts=2, placement=sys.argv[2]) as db:
+    db.create_topic("t", partitions=4, format="json")
+    db.create_table("r", shards=4)
+    for n, line in enumerate(sys.stdin):
+        for k in range(int(line)):
+            tx = db.transaction()
+            for part in range(4):
+                tx.write("t", n, partition=part)
+                tx.put("r", (part, k), n)
+            tx.submit()
+        print(flush=True)
+"""
+
+
+@pytest.mark.parametrize("placement", ["shared", "separate"])
+def test_views_of_several_hosts_fit_together(
+    tmp_path: Path, placement: str, looks: list[Any]
+) -> None:
+    """Each host's tail stops at the mark of one moment; what is under way is finished in the view's own memory."""
+    path = tmp_path / "s"
+    with Child(HOSTS, path, placement) as child:
+        child.tell(0)
+        child.line()
+        views: Any = open_views(path, 2)
+        followed = 0
+        for n in range(40):
+            child.tell(n % 5)
+            before = len(looks)
+            later: Any = open_views(path, 2, views)
+            followed += len(looks) == before
+            for view in views:
+                view.close()
+            views = later
+            tails = [view._tail for view in views]
+            marks = [Mark(view.generation, view.last_turn, True, 0) for view in views]
+            again: Any = []
+            for view, mark, tail in zip(views, marks, tails, strict=True):
+                view._tail = None
+                try:
+                    again.append(view.newer(mark))
+                except StoreChanged:  # a checkpoint came
+                    break
+                finally:
+                    view._tail = tail
+            else:
+                settle(again)
+                for view, other in zip(views, again, strict=True):
+                    assert view.scan(b"", b"\xff" * 8) == other.scan(b"", b"\xff" * 8)
+            for view in again:
+                view.close()
+            child.line()
+        assert followed > 20
+        for view in views:
+            view.close()
 
 
 def test_threads_read_older_views_while_newer_ones_are_opened(quick_path: Path) -> None:
