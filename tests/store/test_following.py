@@ -30,6 +30,8 @@ with planstep.open(path, mode=mode, hosts=int(hosts)) as db:
             topic.write(what[0], partition=1)
         elif word == "create":
             db.create_topic(what[0])
+        elif word == "drop":
+            db.drop_topic(what[0])
         print("done", flush=True)
 """
 WAIT = 60.0
@@ -79,6 +81,21 @@ def test_a_read_that_waits_is_woken(follower: Follower) -> None:
     tx.rollback()
     assert topic.read(ends, timeout=WAIT).values == ["four"]
     assert "more" in db.topics()
+
+
+def test_names_are_read_again_once_they_may_have_changed(follower: Follower) -> None:
+    tell, db, topic, ends = follower
+    runtime = db._runtime
+    before, topics = runtime.names, dict(db.topics())
+    tell("write one")
+    ends = topic.read(ends, timeout=WAIT).ends
+    assert runtime.names is before or runtime.hosts > 1
+    tell("create more")
+    tell("drop more")
+    tell("create other")
+    tell("write two")
+    assert topic.read(ends, timeout=WAIT).values == ["two"]
+    assert list(topics) == ["t"] and list(db.topics()) == ["other", "t"]
 
 
 async def test_a_task_that_waits_is_woken(store: Store) -> None:

@@ -94,6 +94,10 @@ class Names:
         for key, row in store.scan(prefix + b"d", prefix + b"e"):
             self._note_dropped(int.from_bytes(key[5:], "big"), row)
 
+    def move_to(self, store: "Store") -> None:
+        """Reads on in a later view of the store, which has the same catalogue."""
+        self._store = store
+
     def reload(self, name: Name, decided: bool = True) -> None:
         """Reads a name again after a change of it or of its consumers.
 

@@ -29,10 +29,12 @@ from ..host.links import check_ends
 from ..host.modes import MODES
 from ..host.versions import BYTES_MAX, MS_MAX, History
 from ..proto.ids import (
+    CATALOGUE_ID,
     COORDINATOR_ID,
     PROXY,
     host_of,
     tablet_id,
+    tablet_prefix,
 )
 from ..proto.messages import Resolve, Withdraw
 from ..proto.mode_settings import ModeSettings
@@ -273,9 +275,13 @@ class Runtime:
         Returns False, and changes nothing, while a snapshot is open.
         """
         hosts = [self._host(number, view) for number, view in enumerate(views)]
-        names = Names(views[0])
+        first: Any = views[0]
+        before: Any = self.nodes[0].host.store
+        same = first.unchanged(tablet_prefix(CATALOGUE_ID), before.last_turn)
+        names = self.names if same else Names(first)
 
         def swap() -> None:
+            names.move_to(first)
             self.names = self.turns.names = names
             for node, host in zip(self.nodes, hosts, strict=True):
                 node.host = host

@@ -190,6 +190,10 @@ class ReadOnlyStore:
             undo.pop_all()
             return begun
 
+    def unchanged(self, tablet: bytes, since: int) -> bool:
+        """Returns whether it is known that no key which begins with `tablet` changed behind turn `since`."""
+        return not self._own and self._epoch.unchanged(tablet, since, self.last_turn)
+
     def mark(self) -> Mark | None:
         """Reads the owner's mark as it is now, wherever the folder is by now. IoError."""
         return Place(self.folder, self.meta, self._folder.files, self._held).mark()

@@ -125,8 +125,8 @@ def _whole(store_id: bytes, read: Callable[[], bytes]) -> Mark | None:
 def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | None:
     """Reads the mark's file; None if it is missing or not whole. `held`: as for `ReleasedMark`.
 
-    IoError: without the mark a reader would take turns for released that no client was told of. StoreClosed: it was
-    replaced.
+    IoError: without the mark a reader would take turns for released that no client was told of. StoreClosed: it
+    was replaced.
     """
     try:
         fd = open_file(path if held is None else Path(path.name), os.O_RDONLY, held)

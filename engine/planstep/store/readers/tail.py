@@ -33,7 +33,7 @@ from ..recovery import ReadBack
 from ..turn import decode_changes
 
 _READ_BYTES, _READ_BYTES_MAX = 16 << 10, 1 << 20
-_since = itemgetter(0)
+_since = _turn = itemgetter(0)
 
 
 class Position(NamedTuple):
@@ -170,6 +170,15 @@ class Epoch:
     def run_at(self, address: int) -> Extent | None:
         """Returns the run that holds `address`. The caller holds the lock."""
         return run_of(self.runs, address)
+
+    def unchanged(self, tablet: bytes, since: int, turn: int) -> bool:
+        """Returns whether the turns from behind `since` up to `turn` are here, and none changed such a key."""
+        with self.lock:
+            begin = bisect_right(self.turns, since, key=_turn)
+            turns = self.turns[begin : bisect_right(self.turns, turn, key=_turn)]
+        return self.base <= since and not any(
+            key.startswith(tablet) for taken in turns for key in taken.changes
+        )
 
     def row(self, key: bytes) -> AnyRow:
         """Returns the tables' row. The caller holds the lock."""
