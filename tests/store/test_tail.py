@@ -15,6 +15,7 @@ from storekit import TABLETS, Contents, contents, open_files
 from planstep.errors import Corruption, EngineClosed, IoError
 from planstep.runtime.consistent_cut import open_views, settle
 from planstep.store.files import Files
+from planstep.store.layers import Layer
 from planstep.store.readers import readonly
 from planstep.store.readers.reader_lease import readers
 from planstep.store.readers.readonly import ReadOnlyStore, StoreChanged
@@ -262,6 +263,43 @@ def test_a_later_view_reads_only_what_was_added(
     assert later.last_turn == 201
     view.close()
     owner.kill()
+
+
+@pytest.mark.parametrize("where", ["update", "between two turns", "view"])
+def test_a_later_view_that_is_interrupted_changes_no_earlier_one(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[Any], where: str
+) -> None:
+    owner = Owner(quick_path / "s", Random(1), "full")
+    view = ReadOnlyStore.open(quick_path / "s")
+    held = owner.held
+    owner.write({A: 1, B: 1})
+    owner.write({A: 2, A + b"new": 2})
+    update = Layer.update
+
+    def interrupted(layer: Layer, changes: Any) -> None:
+        if where == "update" or (len(changes) == 2 and A + b"new" in changes):
+            update(layer, dict(list(changes.items())[:1]))
+            raise KeyboardInterrupt
+        update(layer, changes)
+
+    with monkeypatch.context() as patched:
+        if where == "view":
+            patched.setattr(readonly, "ReadOnlyStore", None)
+        else:
+            patched.setattr(Layer, "update", interrupted)
+        with pytest.raises(TypeError if where == "view" else KeyboardInterrupt):
+            view.newer()
+    assert contents(view) == held
+    assert {key: view.get(key) for key in (A, B, A + b"new")} == {A: 0, B: None, A + b"new": None}
+    later = view.newer()
+    assert len(looks) == 2, "it lost its way"
+    assert contents(later) == owner.held and contents(view) == held
+    later.close()
+    assert contents(view) == held
+    view.close()
+    owner.kill()
+    assert not readers(quick_path / "s")
+    assert not [path for path in open_files(os.getpid()) if quick_path in path.parents]
 
 
 HOSTS = """

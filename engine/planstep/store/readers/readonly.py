@@ -92,10 +92,10 @@ class ReadOnlyStore:
             meta = load_meta(folder, files)
             if meta is None:
                 raise FormatError(f"{folder} is not a store")
-            return _looked(Place(folder, meta, files, held), until)
         except BaseException:
             os.close(held)
             raise
+        return _looked(Place(folder, meta, files, held), until)
 
     @property
     def lags(self) -> bool:
@@ -116,12 +116,7 @@ class ReadOnlyStore:
             if view is not None:
                 return view
         held, files = self._hold_again()
-        try:
-            place = Place(self.folder, self.meta, files, held, self._epoch.table)
-            return _looked(place, until)
-        except BaseException:
-            os.close(held)
-            raise
+        return _looked(Place(self.folder, self.meta, files, held, self._epoch.table), until)
 
     def _hold_again(self) -> tuple[int, Files]:
         files = Files()
@@ -153,7 +148,7 @@ class ReadOnlyStore:
                 epoch.take(turns)
             else:
                 tail.epoch = begun
-            view = ReadOnlyStore(self.meta, tail.epoch, self.generation, tail)
+            view = _entered(self.meta, tail.epoch, self.generation, tail)
             tail.position = behind
             return view
         except (IoError, Corruption):
@@ -297,5 +292,20 @@ class ReadOnlyStore:
 
 
 def _looked(place: Place, until: Mark | None) -> ReadOnlyStore:
-    seen = look(place, until)
-    return ReadOnlyStore(place.meta, seen.epoch, seen.generation, Tail(seen.epoch, seen.position))
+    """Returns a view of what a look finds; closes the place's descriptor if there is none."""
+    try:
+        seen = look(place, until)
+    except BaseException:
+        os.close(place.held)
+        raise
+    tail = Tail(seen.epoch, seen.position)
+    return _entered(place.meta, seen.epoch, seen.generation, tail)
+
+
+def _entered(meta: Meta, epoch: Epoch, generation: int, tail: Tail) -> ReadOnlyStore:
+    """Returns a view of an epoch, which is closed again if there is none."""
+    try:
+        return ReadOnlyStore(meta, epoch, generation, tail)
+    except BaseException:
+        epoch.discard()
+        raise

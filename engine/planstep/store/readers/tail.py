@@ -98,6 +98,9 @@ class Epoch:
         self._older: dict[bytes, list[tuple[int, Change]]] = {}
         """Key → (the turn that changed it, its value before; `MISSING`: that of the tables), for open views."""
         self._views: dict[int, int] = {}  # turn → views of it
+        self._whole = (
+            True  # nothing of a turn beyond `turn` is here: none is being taken, or was broken off
+        )
         self._lease = lease
 
     def begin(self, turn: int, next_address: int) -> None:
@@ -120,10 +123,21 @@ class Epoch:
             if left:
                 self._views[turn] = left
             if self._views:
-                if min(self._views) == self.turn:
+                if self._whole and min(self._views) == self.turn:
                     self._older = {}
                 return
             self.closed = True
+        self._end()
+
+    def discard(self) -> None:
+        """Closes the epoch if no view has entered it."""
+        with self.lock:
+            if self._views or self.closed:
+                return
+            self.closed = True
+        self._end()
+
+    def _end(self) -> None:
         try:
             self.folder.close()
             self.txn.abort()
@@ -161,7 +175,7 @@ class Epoch:
         """Lists what such a view sees of the turns in a range, in its order: all, or at least `limit` values.
         The caller holds the lock.
         """
-        if turn == self.turn:
+        if turn == self.turn and self._whole:
             return self.layer.between(begin, end, reverse, limit)
         newest = self.layer.between(begin, end, reverse)
         seen = [(key, self._as_of(turn, key, value)) for key, value in newest]
@@ -188,9 +202,10 @@ class Epoch:
     # growing -------------------------------------------------------------------------------
 
     def take(self, turns: Iterable[Taken]) -> None:
-        """Adds turns, in order. Until one is added whole, no view is of it."""
+        """Adds turns, in order. If it is interrupted, open views stay as they are, and no more may be taken."""
         with self.lock:
             values, older = self.layer.values, self._older
+            self._whole = False
             for taken in turns:
                 if self._views:
                     for key in taken.changes:
@@ -201,6 +216,7 @@ class Epoch:
                     self.runs.append(taken.run)
                 self.turns.append(taken)
                 self.turn, self.next_address = taken.turn, taken.next_address
+            self._whole = True
 
 
 def run_of(runs: list[Extent], address: int) -> Extent | None:
