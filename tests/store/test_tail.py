@@ -265,6 +265,48 @@ def test_a_later_view_reads_only_what_was_added(
     owner.kill()
 
 
+WRITER = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[2])
+from storekit import TABLETS, open_small, write
+
+A, B = TABLETS
+store = open_small(pathlib.Path(sys.argv[1]), durability=sys.argv[3])
+n = store.get(A) or 0
+while True:
+    n += 1
+    write(store, {A: n, B: n}, {A + b"payload": n.to_bytes(8, "big") * 40})
+    print(n, flush=True)
+    if n % 37 == 0:
+        store.checkpoint()
+"""
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_views_follow_over_kills_of_the_owner(quick_path: Path, durability: str) -> None:
+    """None goes back, mixes two turns, or lacks what was acknowledged before it was asked for."""
+    random, path = Random(1), quick_path / "s"
+    view: ReadOnlyStore | None = None
+    seen = looked = 0
+    for _ in range(12):
+        with Child(WRITER, path, Path(__file__).parent, durability) as child:
+            acknowledged = int(child.line())
+            view = view or ReadOnlyStore.open(path)
+            for _ in range(random.randint(1, 40)):
+                for _ in range(random.randint(0, 30)):
+                    acknowledged = int(child.line() or acknowledged)
+                if random.random() < 0.1:
+                    child.process.kill()  # while it is looked at
+                later = view.newer()
+                found = later.get(A)
+                assert found == later.get(B) and found >= max(seen, acknowledged)
+                assert contents(later)[A + b"payload"] == found.to_bytes(8, "big") * 40
+                view.close()
+                view, seen, looked = later, found, looked + 1
+    assert view is not None and looked > 100
+    view.close()
+
+
 @pytest.mark.parametrize("where", ["update", "between two turns", "view"])
 def test_a_later_view_that_is_interrupted_changes_no_earlier_one(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[Any], where: str
