@@ -202,7 +202,7 @@ class ReadOnlyStore:
         if value is MISSING:
             value = self._epoch.value(key, self.last_turn)
         if value is MISSING:
-            with self._epoch.lock:
+            with self._epoch.reading:
                 if self._later is None:
                     self._check_open()
                     return self._epoch.row(key)
@@ -213,13 +213,14 @@ class ReadOnlyStore:
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Rows:
         epoch = self._epoch
-        with epoch.lock:
+        own = None if self._own is None else self._own.between(begin, end, reverse)
+        most = limit if own is None else None
+        rows = [epoch.between(begin, end, reverse, most, self.last_turn)]
+        if own is not None:
+            rows.insert(0, own)
+        with epoch.reading:
             if self._later is None:
-                self._check_open()
-                rows = [epoch.between(begin, end, reverse, limit, self.last_turn)]
-                if self._own is not None:
-                    own = self._own.between(begin, end, reverse)
-                    rows = [own, epoch.between(begin, end, reverse, None, self.last_turn)]
+                self._check_open()  # behind the rows: those of a closed view would be newer
                 base = epoch.table.scan(begin, end, reverse, epoch.txn)
                 return merged_scan(rows, base, reverse, limit)
         found: Rows = self._later().scan(begin, end, reverse=reverse, limit=limit)
@@ -227,11 +228,11 @@ class ReadOnlyStore:
 
     def read_payload(self, address: int, length: int) -> bytes:
         epoch = self._epoch
-        with epoch.lock:
+        with epoch.reading:
             self._check_open()  # also for one that gave way: its addresses may be others' in a settled view
             if (own := run_of(self._runs, address)) is not None:
                 return self._added[own.offset][address - own.address :][:length]
-            extent = epoch.run_at(address) or epoch.table.find_payload(address, epoch.txn)
+            extent = run_of(epoch.runs, address) or epoch.table.find_payload(address, epoch.txn)
             if extent is None:
                 raise Corruption(f"no payload at address {address}")
             at = extent.offset + address - extent.address

@@ -77,8 +77,9 @@ def position_behind(found: ReadBack, checkpoint: int, turn: int) -> Position | N
 class Epoch:
     """Holds the tables as of one turn and the turns since, for views that share them; it closes with the last view.
 
-    Invariants: who reads the tables, scans, or takes a turn, holds `lock`. `value` needs none: a value that an open
-    view sees is in `_older` before a newer one takes its place.
+    Invariants: who reads the tables or files holds `reading`, and finds them open. Who scans the turns, or takes
+    one, holds `lock`, for a moment. `value` needs none: a value that an open view sees is in `_older` before a newer
+    one takes its place. `runs` only grows.
     """
 
     def __init__(self, folder: Folder, table: Any, txn: Any, lease: Any, held: int) -> None:
@@ -89,6 +90,7 @@ class Epoch:
         self.txn = txn
         self.transaction: int = table.newest(txn)
         self.lock = threading.Lock()
+        self.reading = threading.Lock()  # taken without the other
         self.closed = False
         self.base = self.turn = 0
         self.next_address = 0
@@ -138,17 +140,18 @@ class Epoch:
         self._end()
 
     def _end(self) -> None:
-        try:
-            self.folder.close()
-            self.txn.abort()
-            self.txn = None  # its reader slot is free once no reference is left
-        finally:
+        with self.reading:
             try:
-                self.table.close()
+                self.folder.close()
+                self.txn.abort()
+                self.txn = None  # its reader slot is free once no reference is left
             finally:
-                self._lease.close()
-                if self.held >= 0:
-                    os.close(self.held)
+                try:
+                    self.table.close()
+                finally:
+                    self._lease.close()
+                    if self.held >= 0:
+                        os.close(self.held)
 
     def check_open(self) -> None:
         if self.closed:
@@ -172,18 +175,13 @@ class Epoch:
     def between(
         self, begin: bytes, end: bytes, reverse: bool, limit: int | None, turn: int
     ) -> Changed:
-        """Lists what such a view sees of the turns in a range, in its order: all, or at least `limit` values.
-        The caller holds the lock.
-        """
-        if turn == self.turn and self._whole:
-            return self.layer.between(begin, end, reverse, limit)
-        newest = self.layer.between(begin, end, reverse)
-        seen = [(key, self._as_of(turn, key, value)) for key, value in newest]
+        """Lists what such a view sees of the turns in a range, in its order: all, or at least `limit` values."""
+        with self.lock:
+            if turn == self.turn and self._whole:
+                return self.layer.between(begin, end, reverse, limit)
+            newest = self.layer.between(begin, end, reverse)
+            seen = [(key, self._as_of(turn, key, value)) for key, value in newest]
         return [(key, value) for key, value in seen if value is not MISSING]
-
-    def run_at(self, address: int) -> Extent | None:
-        """Returns the run that holds `address`. The caller holds the lock."""
-        return run_of(self.runs, address)
 
     def unchanged(self, tablet: bytes, since: int, turn: int) -> bool:
         """Returns whether the turns from behind `since` up to `turn` are here, and none changed such a key."""
@@ -195,7 +193,7 @@ class Epoch:
         )
 
     def row(self, key: bytes) -> AnyRow:
-        """Returns the tables' row. The caller holds the lock."""
+        """Returns the tables' row. The caller holds `reading`."""
         row: AnyRow = self.table.get(key, self.txn)
         return row
 
