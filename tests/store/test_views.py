@@ -14,7 +14,13 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
 from planstep.store.readers.readonly import ReadOnlyStore, StoreChanged
-from planstep.store.readers.released_mark import Mark, _boot, read_mark
+from planstep.store.readers.released_mark import (
+    Mark,
+    MarkReader,
+    ReleasedMark,
+    _boot,
+    read_mark,
+)
 from planstep.store.verify import verify
 
 open_small = partial(storekit.open_small, segment_bytes=4 << 10)
@@ -190,6 +196,27 @@ def test_which_boot_it_is_is_asked_again_where_it_could_not_be_read(
         with pytest.raises(IoError):
             _boot()
     assert _boot() == _boot()
+
+
+def test_a_mark_that_is_removed_is_looked_for_by_its_name(quick_path: Path) -> None:
+    """Without it a damaged store opens with what is left; its next owner makes another."""
+    path, held = quick_path / "released", os.open(quick_path, os.O_RDONLY)
+    reader = MarkReader(path, b"s" * 16, held)
+    assert reader.read() is None
+    for turn in (1, 2):
+        owners = ReleasedMark(path, b"s" * 16, write=True)
+        owners.show(1, turn, turn)
+        assert reader.read() == Mark(1, turn, True, turn)
+        owners.show(1, turn + 1, turn)
+        assert reader.read() == Mark(1, turn + 1, True, turn)
+        owners.close()
+        path.unlink()
+        assert reader.read() is None
+    path.mkdir()
+    with pytest.raises(IoError, match="released"):
+        reader.read()
+    reader.close()
+    os.close(held)
 
 
 def test_a_scan_is_of_one_moment(quick_path: Path) -> None:

@@ -76,6 +76,7 @@ class _Nothing:
     """Stands in for the files and tables of a store in memory."""
 
     path = Path()
+    store_id = b""
 
     def newest(self, txn: Any) -> int:
         return 0

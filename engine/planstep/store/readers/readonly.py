@@ -190,8 +190,8 @@ class ReadOnlyStore:
         return not self._own and self._epoch.unchanged(tablet, since, self.last_turn)
 
     def mark(self) -> Mark | None:
-        """Reads the owner's mark as it is now, wherever the folder is by now. IoError."""
-        return Place(self.folder, self.meta, self._folder.files, self._held).mark()
+        """Reads the owner's mark as it is now, wherever the folder is by now. IoError, StoreClosed."""
+        return self._epoch.mark()
 
     def mark_bytes(self) -> bytes:
         """Returns the mark's bytes, for callers that only check for a change."""

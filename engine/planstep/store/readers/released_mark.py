@@ -96,6 +96,34 @@ class ReleasedMark:
         self._map.close()
 
 
+class MarkReader:
+    """Reads a mark again and again, through one descriptor. Threads take turns."""
+
+    def __init__(self, path: Path, store_id: bytes, held: int) -> None:
+        """`held`: the folder's descriptor; the file is found in it by name."""
+        self._path = path
+        self._store_id = store_id
+        self._held = held
+        self._fd = -1
+
+    def read(self) -> Mark | None:
+        """Reads the mark like `read_mark`; one that was removed is looked for once more by its name."""
+        try:
+            if self._fd < 0 or not os.fstat(self._fd).st_nlink:
+                self.close()
+                self._fd = open_file(Path(self._path.name), os.O_RDONLY, self._held)
+            return _whole(self._store_id, lambda: os.pread(self._fd, _SIZE, 0))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise io_error(error, self._path) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
 def say_replaced(path: Path) -> None:
     """Tells those that read a store with this mark that it is no longer at its path: another one is there."""
     with suppress(OSError):  # without a mark they go on as they are

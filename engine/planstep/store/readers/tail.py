@@ -31,6 +31,7 @@ from ..log.records import START, TURN, Record, crc_before, read_record, size_at
 from ..log.segments import Folder, segment_files, segment_parts
 from ..recovery import ReadBack
 from ..turn import decode_changes
+from .released_mark import Mark, MarkReader
 
 _READ_BYTES, _READ_BYTES_MAX = 16 << 10, 1 << 20
 _since = _turn = itemgetter(0)
@@ -78,8 +79,8 @@ class Epoch:
     """Holds the tables as of one turn and the turns since, for views that share them; it closes with the last view.
 
     Invariants: who reads the tables or files holds `reading`, and finds them open. Who scans the turns, or takes
-    one, holds `lock`, for a moment. `value` needs none: a value that an open view sees is in `_older` before a newer
-    one takes its place. `runs` only grows.
+    one, holds `lock`, for a moment. `value` needs none: what an open view sees is in `_older` before a newer value
+    takes its place. `runs` only grows.
     """
 
     def __init__(self, folder: Folder, table: Any, txn: Any, lease: Any, held: int) -> None:
@@ -104,6 +105,7 @@ class Epoch:
             True  # nothing of a turn beyond `turn` is here: none is being taken, or was broken off
         )
         self._lease = lease
+        self._mark = MarkReader(folder.path / "released", folder.store_id, held)
 
     def begin(self, turn: int, next_address: int) -> None:
         """Notes the tables' turn, and the address behind its payload."""
@@ -149,6 +151,7 @@ class Epoch:
                 try:
                     self.table.close()
                 finally:
+                    self._mark.close()
                     self._lease.close()
                     if self.held >= 0:
                         os.close(self.held)
@@ -158,6 +161,12 @@ class Epoch:
             raise EngineClosed("the store was closed while it was read")
 
     # reading -------------------------------------------------------------------------------
+
+    def mark(self) -> Mark | None:
+        """Reads the owner's mark as it is now, wherever the folder is by now. IoError, StoreClosed."""
+        with self.lock:
+            self.check_open()
+            return self._mark.read()
 
     def value(self, key: bytes, turn: int) -> Change:
         """Returns what a view as of `turn` sees of the turns since the tables; `MISSING` if it sees the tables."""
