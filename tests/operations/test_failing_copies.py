@@ -105,7 +105,7 @@ def test_verify_tells_what_cannot_be_read_apart_from_damage(shop: Path, call: st
 
 def test_a_mark_that_is_written_short_is_written_on(tmp_path: Path) -> None:
     with failing_calls(tmp_path, "short pwritev", 0) as calls:
-        mark = ReleasedMark(tmp_path / "released", b"x" * 16, write=True)
+        mark = ReleasedMark(tmp_path / "released", b"x" * 16)
     assert calls.struck == 1
     mark.show(1, 2, 3)
     latest = mark.read()

@@ -204,7 +204,7 @@ def test_a_mark_that_is_removed_is_looked_for_by_its_name(quick_path: Path) -> N
     reader = MarkReader(path, b"s" * 16, held)
     assert reader.read() is None
     for turn in (1, 2):
-        owners = ReleasedMark(path, b"s" * 16, write=True)
+        owners = ReleasedMark(path, b"s" * 16)
         owners.show(1, turn, turn)
         assert reader.read() == Mark(1, turn, True, turn)
         owners.show(1, turn + 1, turn)

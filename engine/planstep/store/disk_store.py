@@ -82,7 +82,7 @@ class DiskStore:
         )
         with typed_errors(folder / "released"):
             make_leases(folder, lock.folder)
-            self._released = ReleasedMark(folder / "released", self.store_id, True, lock.folder)
+            self._released = ReleasedMark(folder / "released", self.store_id, lock.folder)
         try:
             way = way_into(folder, lock.folder)
             check_there(way, lock.folder)

@@ -69,19 +69,18 @@ def encode_mark(store_id: bytes, generation: int, turn: int, synced: int, boot: 
 
 
 class ReleasedMark:
-    """The mapped file. OSError if it is missing and `write` is False; IoError."""
+    """The owner's mapped file. OSError; IoError."""
 
-    def __init__(self, path: Path, store_id: bytes, write: bool, held: int | None = None) -> None:
+    def __init__(self, path: Path, store_id: bytes, held: int | None = None) -> None:
         """`held`: the folder's descriptor; the file is then found in it by name."""
         self._store_id = store_id
-        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        fd = open_file(path if held is None else Path(path.name), flags, held)
+        name = path if held is None else Path(path.name)
+        fd = open_file(name, os.O_RDWR | os.O_CREAT, held)
         try:
-            if write and os.fstat(fd).st_size < mmap.PAGESIZE:
+            if os.fstat(fd).st_size < mmap.PAGESIZE:
                 # Bytes, no hole: on a full disk this write fails, and not the first store to the map.
                 Files().write(fd, [bytes(mmap.PAGESIZE)], 0, False)
-            access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
-            self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
+            self._map = mmap.mmap(fd, mmap.PAGESIZE, access=mmap.ACCESS_WRITE)
         finally:
             os.close(fd)
 
