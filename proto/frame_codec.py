@@ -1,0 +1,224 @@
+"""Encodes frames as buffers to send, and decodes a stream of bytes into frames.
+
+    length of head and payload 4 │ length of head 4 │ head: msgpack [code, field…] │ payload
+
+    sender      encode(frame) ─▶ [lengths + head, payload…] ─▶ sendmsg      payloads are sent from where they are
+    receiver    bytes ─▶ Decoder.feed ─▶ frames                            however the stream is cut
+                recv_into(Decoder.rest()), Decoder.received(n)             the rest of a large one, not copied
+
+Numbers are little endian. Payload comes as views of one buffer a frame; it grows by what has arrived, whatever the
+frame claims. `Decoder.announced` tells the owner how much that is, to be admitted before it reads on.
+
+A malformed frame ends the link: nothing behind it can be found. Knows no socket, and no clock.
+Next: ../engine/planstep/store/process_socket.py.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, TypeAlias
+
+import msgpack
+
+from .frame_checks import (
+    LIMITS,
+    By,
+    Check,
+    Limits,
+    MalformedFrame,
+    Reading,
+    Write,
+    checker,
+    shown,
+    unpacked,
+)
+from .frames import HELLO, MAGIC, OF_ATTACHED, OF_OWNER, OPENING, Frame, Kinds, common_version
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+_LENGTHS = Struct("<II")
+_COPIED_BYTES = 64 << 10
+"""The rest of a frame is worth a receive of its own if it is longer."""
+
+
+class FrameTooLarge(MalformedFrame):
+    """The frame is beyond the limits, so no peer would take it; nothing was sent."""
+
+
+class NoCommonVersion(MalformedFrame):
+    """The process that attaches speaks none of this program's versions; `versions` are its lowest and highest."""
+
+    def __init__(self, versions: tuple[int, int]) -> None:
+        super().__init__(f"the other process speaks versions {versions[0]} to {versions[1]}")
+        self.versions = versions
+
+
+# writing -----------------------------------------------------------------------------------
+
+
+def _writers(kind: Any) -> list[tuple[int, Write]]:
+    """Lists the fields that have payload, as (place among the fields, writer)."""
+    rules = [getattr(one, "__metadata__", ()) for one in kind.__annotations__.values()]
+    return [
+        (n, rule.write)
+        for n, of_field in enumerate(rules)
+        for rule in of_field
+        if isinstance(rule, By) and rule.write is not None
+    ]
+
+
+_CODES = {kind: code for code, kind in {**OF_ATTACHED, **OF_OWNER}.items()}
+_WRITERS = {kind: _writers(kind) for kind in _CODES}
+
+
+def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
+    """Returns the buffers to send for a frame, its payloads as they are. FrameTooLarge."""
+    kind = type(frame)
+    code = _CODES[kind]
+    fields = [code, MAGIC, *frame] if code == HELLO else [code, *frame]
+    payloads: list[Buffer] = []
+    for n, write in _WRITERS[kind]:
+        fields[n + 1] = write(fields[n + 1], payloads)
+    head: bytes = msgpack.packb(fields, use_bin_type=True)
+    whole = len(head) + sum(map(len, payloads))
+    if len(head) > limits.head or whole > limits.frame:
+        raise FrameTooLarge(
+            f"a head of {len(head):,} bytes and {whole - len(head):,} of payload; the limits are "
+            f"{limits.head:,}, and {limits.frame:,} for both"
+        ).inside(kind.__name__)
+    return [_LENGTHS.pack(whole, len(head)) + head, *payloads]
+
+
+# reading -----------------------------------------------------------------------------------
+
+_CHECKS: dict[int, Check] = {code: checker(kind) for kind, code in _CODES.items()}
+
+
+class Decoder:
+    """Decodes what one peer sends: frames of `kinds`, on a store of that many hosts.
+
+    Invariants: the first frame opens the link, and no other does. After a MalformedFrame every call raises it.
+    """
+
+    def __init__(self, kinds: Kinds, limits: Limits = LIMITS, hosts: int = 1) -> None:
+        self._kinds, self._limits, self._hosts = kinds, limits, hosts
+        self._opened = False
+        self._lengths = bytearray()
+        self._whole = self._head = 0  # of the frame under way; no frame is empty
+        self._body = bytearray()
+        self._filled = 0
+        self._lent: memoryview | None = None
+        self._broken: MalformedFrame | None = None
+
+    @property
+    def announced(self) -> int:
+        """Returns the length of the frame under way, 0 between frames."""
+        return self._whole
+
+    def feed(self, data: Buffer) -> Iterator[Frame]:
+        """Takes the next bytes of the stream; yields the frames that are whole now. Exhaust it. MalformedFrame."""
+        view = memoryview(data)
+        while len(view) and not self._broken:
+            if not self._whole:
+                lacking = _LENGTHS.size - len(self._lengths)
+                self._lengths += view[:lacking]
+                view = view[lacking:]
+                if len(self._lengths) == _LENGTHS.size:
+                    self._begin()
+                continue
+            taken = view[: self._whole - self._filled]
+            view = view[len(taken) :]
+            if len(taken) == self._whole == self._head:  # nothing of it is kept
+                yield self._end(taken)
+                continue
+            while taken:
+                room = self._room()
+                some = taken[: len(room)]
+                room[: len(some)] = some
+                taken = taken[len(some) :]
+                yield from self.received(len(some))
+        if self._broken:
+            raise self._broken
+
+    def rest(self) -> memoryview | None:
+        """Returns where to receive the rest of a large frame, or a part of it; None if `feed` is the way."""
+        if self._broken or self._whole - self._filled <= _COPIED_BYTES:
+            return None
+        return self._room()
+
+    def received(self, count: int) -> Iterator[Frame]:
+        """Notes that `count` bytes are in `rest`; yields the frame once it is whole. Exhaust it. MalformedFrame."""
+        self._filled += count
+        if self._lent is not None:
+            self._lent.release()
+            self._lent = None
+        if self._filled == self._whole:
+            body, self._body, self._filled = self._body, bytearray(), 0
+            yield self._end(memoryview(body).toreadonly())
+
+    def _room(self) -> memoryview:
+        """Returns the free part of the body, which grows by what has arrived but by a chunk at least."""
+        if self._lent is not None:
+            self._lent.release()
+        if self._filled == len(self._body):
+            more = max(self._filled, self._limits.chunk)
+            self._body += bytes(min(more, self._whole - self._filled))
+        self._lent = memoryview(self._body)[self._filled :]
+        return self._lent
+
+    def _begin(self) -> None:
+        whole, head = _LENGTHS.unpack(self._lengths)
+        self._lengths.clear()
+        limits = self._limits
+        most = limits.frame if self._opened else limits.opening
+        if not 0 < head <= min(whole, limits.head) or whole > most:
+            raise self._ended(
+                MalformedFrame(
+                    f"lengths of {whole:,} and {head:,}; the limits are {most:,} and {limits.head:,}"
+                )
+            )
+        self._whole, self._head = whole, head
+
+    def _ended(self, error: MalformedFrame) -> MalformedFrame:
+        self._broken = error
+        return error
+
+    def _end(self, body: memoryview) -> Frame:
+        head, self._whole = self._head, 0
+        reading = Reading(body[head:], self._limits, self._hosts)
+        try:
+            frame = self._decoded(unpacked(body[:head]), reading)
+            reading.end()
+        except MalformedFrame as error:
+            raise self._ended(error) from None
+        self._opened = True
+        return frame
+
+    def _decoded(self, fields: Any, reading: Reading) -> Frame:
+        if type(fields) is not tuple or not fields or type(fields[0]) is not int:
+            raise MalformedFrame(f"a head of {shown(fields)} in place of a code and fields")
+        code, *values = fields
+        kind = self._kinds.get(code)
+        if kind is None:
+            raise MalformedFrame(f"of the unknown kind {code}")
+        try:
+            if (code in OPENING) is self._opened:
+                order = "comes first" if not self._opened else "comes once"
+                raise MalformedFrame(f"another kind {order}")
+            if code == HELLO:
+                _check_hello(values)
+                del values[0]
+            frame: Frame = _CHECKS[code](tuple(values), reading)
+            return frame
+        except MalformedFrame as error:
+            raise error.inside(kind.__name__) from None
+
+
+_check_versions = checker(tuple[int, int])
+
+
+def _check_hello(values: list[Any]) -> None:
+    """Checks what every version's `Hello` begins with."""
+    if len(values) < 2 or values[0] != MAGIC:
+        raise MalformedFrame("it does not begin as one")
+    low, high = _check_versions(values[1], Reading(memoryview(b""), LIMITS, 1))
+    if common_version((low, high)) is None:
+        raise NoCommonVersion((low, high))
