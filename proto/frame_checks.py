@@ -58,8 +58,6 @@ class Limits:
     head: int = 64 << 20
     frame: int = (1 << 30) + (64 << 20)
     """Head and payload."""
-    chunk: int = 4 << 20
-    """Memory that is set aside before its bytes arrive."""
     nesting: int = 16
     """Containers within containers, in values of any type."""
     tablets: int = 10_001
@@ -169,7 +167,7 @@ def checker(kind: Any) -> Check:
     if origin is tuple:
         first, *more = get_args(kind)
         if more == [Ellipsis]:
-            return _each(checker(first), *(within or (0, INT_MAX)))
+            return each(checker(first), *(within or ()))
         return fields(tuple, [checker(one) for one in (first, *more)])
     if kind is int:
         return _whole(*(within or (-INT_MAX - 1, INT_MAX)))
@@ -207,34 +205,34 @@ def fields(
     """Makes the check for a tuple of just these fields. A field that is its very default needs no check."""
     count = len(checks)
     names = names or [f"[{n}]" for n in range(count)]
-    rows = list(zip(checks, names, defaults or [...] * count, strict=True))
+    rows = list(zip(checks, defaults or [...] * count, strict=True))
 
     def check(value: Any, reading: Reading) -> Any:
         if type(value) is not tuple or len(value) != count:
             raise MalformedFrame(f"{shown(value)} in place of a tuple of {count} fields")
-        checked = []
-        for item, (one, name, default) in zip(value, rows, strict=True):
-            if item is not default:
-                try:
-                    item = one(item, reading)
-                except MalformedFrame as error:
-                    raise error.inside(name) from None
-            checked.append(item)
+        checked: list[Any] = []
+        try:
+            for item, (one, default) in zip(value, rows, strict=True):
+                checked.append(item if item is default else one(item, reading))
+        except MalformedFrame as error:
+            raise error.inside(names[len(checked)]) from None
         return make(checked)
 
     return check
 
 
-def _each(one: Check, low: int, high: int) -> Check:
+def each(one: Check, low: int = 0, high: int = INT_MAX) -> Check:
+    """Makes the check for a tuple of any number of items from `low` to `high`."""
+
     def check(value: Any, reading: Reading) -> Any:
         if type(value) is not tuple or not low <= len(value) <= high:
             raise MalformedFrame(f"{shown(value)} in place of a tuple of {low:,} to {high:,} items")
-        checked = []
-        for n, item in enumerate(value):
-            try:
+        checked: list[Any] = []
+        try:
+            for item in value:
                 checked.append(one(item, reading))
-            except MalformedFrame as error:
-                raise error.inside(f"[{n}]") from None
+        except MalformedFrame as error:
+            raise error.inside(f"[{len(checked)}]") from None
         return tuple(checked)
 
     return check

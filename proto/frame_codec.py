@@ -3,11 +3,10 @@
     length of head and payload 4 │ length of head 4 │ head: msgpack [code, field…] │ payload
 
     sender      encode(frame) ─▶ [lengths + head, payload…] ─▶ sendmsg      payloads are sent from where they are
-    receiver    bytes ─▶ Decoder.feed ─▶ frames                            however the stream is cut
-                recv_into(Decoder.rest()), Decoder.received(n)             the rest of a large one, not copied
+    receiver    recv_into(buffer) ─▶ Decoder.feed ─▶ frames                however the stream is cut
 
-Numbers are little endian. Payload comes as views of one buffer a frame; it grows by what has arrived, whatever the
-frame claims. `Decoder.announced` tells the owner how much that is, to be admitted before it reads on.
+Lengths are little endian. Payload comes as views of one buffer a frame; that grows by what has arrived, whatever the
+frame claims. `Decoder.announced` tells the owner how much it claims, to be admitted before the owner reads on.
 
 A malformed frame ends the link: nothing behind it can be found. Knows no socket, and no clock.
 Next: ../engine/planstep/store/process_socket.py.
@@ -35,8 +34,6 @@ from .frames import HELLO, MAGIC, OF_ATTACHED, OF_OWNER, OPENING, Frame, Kinds, 
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _LENGTHS = Struct("<II")
-_COPIED_BYTES = 64 << 10
-"""The rest of a frame is worth a receive of its own if it is longer."""
 
 
 class FrameTooLarge(MalformedFrame):
@@ -104,8 +101,6 @@ class Decoder:
         self._lengths = bytearray()
         self._whole = self._head = 0  # of the frame under way; no frame is empty
         self._body = bytearray()
-        self._filled = 0
-        self._lent: memoryview | None = None
         self._broken: MalformedFrame | None = None
 
     @property
@@ -115,8 +110,10 @@ class Decoder:
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """Takes the next bytes of the stream; yields the frames that are whole now. Exhaust it. MalformedFrame."""
+        if self._broken:
+            raise self._broken
         view = memoryview(data)
-        while len(view) and not self._broken:
+        while view:
             if not self._whole:
                 lacking = _LENGTHS.size - len(self._lengths)
                 self._lengths += view[:lacking]
@@ -124,45 +121,11 @@ class Decoder:
                 if len(self._lengths) == _LENGTHS.size:
                     self._begin()
                 continue
-            taken = view[: self._whole - self._filled]
+            taken = view[: self._whole - len(self._body)]
             view = view[len(taken) :]
-            if len(taken) == self._whole == self._head:  # nothing of it is kept
-                yield self._end(taken)
-                continue
-            while taken:
-                room = self._room()
-                some = taken[: len(room)]
-                room[: len(some)] = some
-                taken = taken[len(some) :]
-                yield from self.received(len(some))
-        if self._broken:
-            raise self._broken
-
-    def rest(self) -> memoryview | None:
-        """Returns where to receive the rest of a large frame, or a part of it; None if `feed` is the way."""
-        if self._broken or self._whole - self._filled <= _COPIED_BYTES:
-            return None
-        return self._room()
-
-    def received(self, count: int) -> Iterator[Frame]:
-        """Notes that `count` bytes are in `rest`; yields the frame once it is whole. Exhaust it. MalformedFrame."""
-        self._filled += count
-        if self._lent is not None:
-            self._lent.release()
-            self._lent = None
-        if self._filled == self._whole:
-            body, self._body, self._filled = self._body, bytearray(), 0
-            yield self._end(memoryview(body).toreadonly())
-
-    def _room(self) -> memoryview:
-        """Returns the free part of the body, which grows by what has arrived but by a chunk at least."""
-        if self._lent is not None:
-            self._lent.release()
-        if self._filled == len(self._body):
-            more = max(self._filled, self._limits.chunk)
-            self._body += bytes(min(more, self._whole - self._filled))
-        self._lent = memoryview(self._body)[self._filled :]
-        return self._lent
+            self._body += taken
+            if len(self._body) == self._whole:
+                yield self._end()
 
     def _begin(self) -> None:
         whole, head = _LENGTHS.unpack(self._lengths)
@@ -181,8 +144,9 @@ class Decoder:
         self._broken = error
         return error
 
-    def _end(self, body: memoryview) -> Frame:
-        head, self._whole = self._head, 0
+    def _end(self) -> Frame:
+        body = memoryview(self._body).toreadonly()
+        head, self._whole, self._body = self._head, 0, bytearray()
         reading = Reading(body[head:], self._limits, self._hosts)
         try:
             frame = self._decoded(unpacked(body[:head]), reading)

@@ -91,30 +91,25 @@ def _write_slices(slices: Slices, payloads: list[Any]) -> tuple[tuple[int, int],
     return tuple([(len(data), records) for data, records in slices])
 
 
-def _read_slices(slices: Any, reading: Reading) -> Slices:
-    """Reads slices as views of payload; each is a batch of as many records as is said."""
-    if type(slices) is not tuple:
-        raise MalformedFrame(f"{shown(slices)} in place of slices")
-    reading.slices += len(slices)
+def _read_slice(item: Any, reading: Reading) -> tuple[bytes, int]:
+    """Reads a slice as a view of payload: a batch of as many records as is said."""
+    if type(item) is not tuple or len(item) != 2:
+        raise MalformedFrame(f"{shown(item)} in place of (length, records)")
+    length, records = item
+    reading.slices += 1
     if reading.slices > reading.limits.slices:
         raise MalformedFrame(f"more than {reading.limits.slices:,} slices")
-    checked = []
-    for n, item in enumerate(slices):
-        try:
-            if type(item) is not tuple or len(item) != 2:
-                raise MalformedFrame(f"{shown(item)} in place of (length, records)")
-            length, records = item
-            data = cast(bytes, reading.take(length))
-            count = Batch.decode(data, verify=False).count
-            if type(records) is not int or records != count or not count:
-                raise MalformedFrame(f"{shown(records)} records are said, the batch has {count:,}")
-            checked.append((data, records))
-        except Corruption as error:
-            raise MalformedFrame(str(error), f"[{n}]") from None
-        except MalformedFrame as error:
-            raise error.inside(f"[{n}]") from None
-    return tuple(checked)
+    data = cast(bytes, reading.take(length))
+    try:
+        count = Batch.decode(data, verify=False).count
+    except Corruption as error:
+        raise MalformedFrame(str(error)) from None
+    if type(records) is not int or records != count or not count:
+        raise MalformedFrame(f"{shown(records)} records are said, the batch has {count:,}")
+    return data, records
 
+
+_Slices: TypeAlias = tuple[Annotated[Any, By(_read_slice)], ...]
 
 # parts -------------------------------------------------------------------------------------
 
@@ -141,7 +136,7 @@ _read_partition = record(
     PartitionPart,
     {
         "ranges": _Spans,
-        "slices": Annotated[Any, By(_read_slices)],
+        "slices": _Slices,
         "producer": Annotated[Any, By(_read_numbers)],
         "dedupe": bool,
         "staged": Annotated[int, Within(0, 10_000)],
@@ -166,35 +161,39 @@ def _read_seen(seen: Any, reading: Reading) -> Any:
     return checked
 
 
-_Key: TypeAlias = Annotated[bytes, Within(1, KEY_BYTES_MAX)]
 _Bound: TypeAlias = Annotated[bytes, Within(0, KEY_BYTES_MAX + 2)]  # behind the last key
 _Count: TypeAlias = Annotated[int, Within(0, (1 << 32) - 1)]
+_read_version = checker(tuple[Offset, Offset])
 _seen_fields = checker(tuple[_Bound, _Bound, _Count, _Count, _Count])
 
 
-def _read_writes(writes: Any, reading: Reading) -> Any:
-    if type(writes) is not tuple:
-        raise MalformedFrame(f"{shown(writes)} in place of writes")
-    return tuple([_read_write(n, item, reading) for n, item in enumerate(writes)])
+def _read_row(item: Any, reading: Reading) -> tuple[bytes, Any]:
+    """Reads (key, version) of a row that was seen."""
+    if type(item) is not tuple or len(item) != 2:
+        raise MalformedFrame(f"{shown(item)} in place of (key, version)")
+    key, version = item
+    _check_key(key)
+    return key, version if version is None else _read_version(version, reading)
 
 
-def _read_write(n: int, item: Any, reading: Reading) -> tuple[bytes, int, bytes]:
-    try:
-        if type(item) is not tuple or len(item) != 3:
-            raise MalformedFrame(f"{shown(item)} in place of (key, operation, value)")
-        key, op, data = item
-        if type(key) is not bytes or not 0 < len(key) <= KEY_BYTES_MAX:
-            raise MalformedFrame(f"{shown(key)} in place of a key")
-        if type(op) is not int or not 0 <= op <= PUT_IF_ABSENT:
-            raise MalformedFrame(f"{shown(op)} in place of an operation")
-        if type(data) is int:
-            data = bytes(reading.take(data))
-        if type(data) is not bytes or len(data) > reading.limits.row:
-            raise MalformedFrame(f"{shown(data)} in place of a row's value")
-        if op in _NUMERIC and not _is_number(data):
-            raise MalformedFrame("an operand that is no finite number")
-    except MalformedFrame as error:
-        raise error.inside(f"[{n}]") from None
+def _check_key(key: Any) -> None:
+    if type(key) is not bytes or not 0 < len(key) <= KEY_BYTES_MAX:
+        raise MalformedFrame(f"{shown(key)} in place of a key")
+
+
+def _read_write(item: Any, reading: Reading) -> tuple[bytes, int, bytes]:
+    if type(item) is not tuple or len(item) != 3:
+        raise MalformedFrame(f"{shown(item)} in place of (key, operation, value)")
+    key, op, data = item
+    _check_key(key)
+    if type(op) is not int or not 0 <= op <= PUT_IF_ABSENT:
+        raise MalformedFrame(f"{shown(op)} in place of an operation")
+    if type(data) is int:
+        data = bytes(reading.take(data))
+    if type(data) is not bytes or len(data) > reading.limits.row:
+        raise MalformedFrame(f"{shown(data)} in place of a row's value")
+    if op in _NUMERIC and not _is_number(data):
+        raise MalformedFrame("an operand that is no finite number")
     return key, op, data
 
 
@@ -211,9 +210,9 @@ def _is_number(data: bytes) -> bool:
 _read_shard = record(
     ShardPart,
     {
-        "reads": tuple[tuple[_Key, tuple[Offset, Offset] | None], ...],
+        "reads": tuple[Annotated[Any, By(_read_row)], ...],
         "ranges": tuple[Annotated[Any, By(_read_seen)], ...],
-        "writes": Annotated[Any, By(_read_writes)],
+        "writes": tuple[Annotated[Any, By(_read_write)], ...],
         "drop": bool,
     },
 )
@@ -323,7 +322,7 @@ def read_ahead(slices: Any, reading: Reading) -> AheadSlices:
     return checked
 
 
-_ahead_fields = checker(tuple[Annotated[int, Within(0, 10_000)], Annotated[Any, By(_read_slices)]])
+_ahead_fields = checker(tuple[Annotated[int, Within(0, 10_000)], _Slices])
 
 # answers -----------------------------------------------------------------------------------
 

@@ -4,7 +4,10 @@
          ▲                                           └ no: moved or replaced by another store
          └───────────────────────────────────────────┘
 
-Next: owned_folder.py.
+The owner writes into the lock file who it is, and how other processes reach it. That is for texts, and for a process
+that is about to connect. It may be out of date, cut off or another version's: only the flock decides.
+
+Next: process_socket.py.
 """
 
 import contextlib
@@ -12,31 +15,62 @@ import errno
 import fcntl
 import json
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from ..errors import ForkedProcess, StoreInUse
 from .files import io_error, open_file, open_folder
 
 MAKING_SECONDS = 10.0
+_HOLDER_BYTES = 4096
+_WORD_LENGTH = 200
+_NO_LIMIT = 1 << 62
+
+
+class Holder(NamedTuple):
+    """Describes a lock's owner in the owner's own words; None where it does not say."""
+
+    pid: int | None = None
+    since: str | None = None
+    boot: str | None = None
+    """The boot of the owner's machine: one of another boot is on another machine, or gone."""
+    program: str | None = None
+    version: str | None = None
+    """Planstep's."""
+    share: bool | None = None
+    """True if other processes may attach. An older version does not say."""
+    socket: str | None = None
+    """The path of the socket that it listens on, if that is not in the lock's folder; "" if it is; None: not yet."""
+    generation: int | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Returns whether the owner may run on this machine: it does unless the boots are known and differ."""
+        return None in (self.boot, boot_id()) or self.boot == boot_id()
 
 
 class OwnerLock:
     """A store's lock, held from construction to `close`. StoreInUse names the owner; IoError.
 
+    `share`: says from the start that other processes may attach, before there is a socket.
     Invariant: `folder` is the descriptor of the folder that contains the lock, whatever the folder's name is by
     now.
     """
 
-    def __init__(self, path: Path, wait: float = 0) -> None:
+    def __init__(self, path: Path, wait: float = 0, *, share: bool = False) -> None:
         self._fd = self.folder = -1
         self.pid = os.getpid()
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        self.holder = Holder(self.pid, since, boot_id(), _program(), _version(), share)
         try:
             self._take(path, wait)
             _held.add(self)
-            self._name()
+            self.describe()
         except BaseException:  # the caller has no object yet to close
             self.close()
             raise
@@ -51,11 +85,18 @@ class OwnerLock:
                 refusal.args = (f"{refusal}; read_only=True opens it to look at",)
             raise refusal from error
 
-    def _name(self) -> None:
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
+    def describe(self, **changes: Any) -> None:
+        """Writes the owner's description, with changed fields of `Holder`, for other processes to read."""
+        self.holder = self.holder._replace(**changes)
+        text = json.dumps(
+            {key: field for key, field in self.holder._asdict().items() if field is not None}
+        )
+        data = text.encode() + b"\n"
         with contextlib.suppress(OSError):  # the owner's name is a courtesy; the disk may be full
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
+            os.pwrite(
+                self._fd, data, 0
+            )  # over the former one: who reads between sees a line in any case
+            os.ftruncate(self._fd, len(data))
 
     def _take(self, path: Path, wait: float) -> None:
         deadline = time.monotonic() + wait
@@ -76,11 +117,8 @@ class OwnerLock:
             elif time.monotonic() < deadline:
                 time.sleep(0.01)
             else:
-                try:
-                    owner = json.loads(os.pread(self._fd, 200, 0))
-                except (OSError, ValueError):
-                    owner = {}
-                raise StoreInUse(owner.get("pid"), owner.get("since")) from None
+                owner = _read(self._fd)
+                raise StoreInUse(owner.pid, owner.since) from None
 
     def _is_at(self, path: Path) -> bool:
         try:
@@ -93,6 +131,11 @@ class OwnerLock:
         return os.path.samestat(folder, os.fstat(self.folder)) and os.path.samestat(
             file, os.fstat(self._fd)
         )
+
+    @property
+    def held(self) -> bool:
+        """Returns whether this process has the lock."""
+        return self._fd >= 0 and os.getpid() == self.pid
 
     def is_gone(self) -> bool:
         """Returns whether the lock file was removed, alone or with its folder: another owner may be there now."""
@@ -124,6 +167,65 @@ class OwnerLock:
         self.close()
 
     __hash__ = object.__hash__
+
+
+def read_holder(path: Path, folder: int | None = None) -> Holder:
+    """Reads what the lock's owner, or its last one, says of itself; a `Holder` of nothing for what is unreadable.
+
+    `folder`: the descriptor of the lock's folder, in which a relative path is found.
+    """
+    try:
+        fd = open_file(path, os.O_RDONLY, folder)
+    except OSError:
+        return Holder()
+    try:
+        return _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int) -> Holder:
+    try:
+        line = os.pread(fd, _HOLDER_BYTES, 0).partition(b"\n")[0]
+        said = json.loads(line)
+    except (OSError, ValueError, RecursionError):
+        return Holder()
+    if not isinstance(said, dict):
+        return Holder()
+    return Holder(**{name: _field(said.get(name), kind) for name, kind in _FIELDS.items()})
+
+
+_FIELDS = {name: get_args(kind)[0] for name, kind in get_type_hints(Holder).items()}
+
+
+def _field(value: Any, kind: type) -> Any:
+    """Returns the value if it is of the kind, and of a size to show or to use; else None."""
+    if type(value) is not kind or (kind is int and not 0 <= value < _NO_LIMIT):
+        return None
+    if kind is str and (len(value) > _HOLDER_BYTES or not value.isprintable()):
+        return None
+    return value
+
+
+@cache
+def boot_id() -> str | None:
+    """Returns the id of this machine's boot; None if the system has none, or keeps it to itself."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _program() -> str:
+    """Returns the name by which a person knows this process."""
+    words = [os.path.basename(word) for word in (sys.argv or [""])[:1]]
+    return (words[0] or os.path.basename(sys.executable) or "python")[:_WORD_LENGTH]
+
+
+def _version() -> str | None:
+    package = sys.modules.get(__name__.partition(".")[0])
+    version = getattr(package, "__version__", None)
+    return version if isinstance(version, str) else None
 
 
 @contextlib.contextmanager
