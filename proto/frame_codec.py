@@ -5,8 +5,8 @@
     sender      encode(frame) ─▶ [lengths + head, payload…] ─▶ sendmsg      payloads are sent from where they are
     receiver    recv_into(buffer) ─▶ Decoder.feed ─▶ frames                however the stream is cut
 
-Lengths are little endian. Payload comes as views of one buffer a frame; that grows by what has arrived, whatever the
-frame claims. `Decoder.announced` tells the owner how much it claims, to be admitted before the owner reads on.
+Lengths are little endian. Payload comes as views of one buffer a frame. The buffer grows by what has arrived,
+whatever the frame claims; `Decoder.announced` is that, for the owner to admit before it reads on.
 
 A malformed frame ends the link: nothing behind it can be found. Knows no socket, and no clock.
 Next: ../engine/planstep/store/process_socket.py.

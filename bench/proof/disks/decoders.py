@@ -5,6 +5,7 @@
     meta.pb          FormatError           mark           nothing            entries of a     FormatError
                                                                              coordinator's log
     frames to a host: nothing, and its content stays what it was
+    frames between processes of a store: MalformedFrame; what is taken encodes to what it was
 
 In half of the cases the checksums are corrected, because otherwise they would hide all code behind them.
 Messages of the other modes are drawn from their fields' types, every class of them.
@@ -27,6 +28,8 @@ from planstep.host.host import Host
 from planstep.host.inputs import Arrived, Tick
 from planstep.proto import batched_log, messages
 from planstep.proto.batch import Batch, encode_batch
+from planstep.proto.frame_checks import MalformedFrame
+from planstep.proto.frames import OF_ATTACHED, OF_OWNER
 from planstep.proto.ids import PARTITION, PROXY, SHARD, tablet_id
 from planstep.proto.kafka.messages import CODES as KAFKA
 from planstep.proto.keys import decode_key, encode_key
@@ -39,6 +42,7 @@ from planstep.store.meta import load_meta
 from planstep.store.turn import decode_changes
 
 from .mutating import mutate
+from .odd_frames import decode_stream, odd_stream
 from .odd_messages import drawn_message
 
 _STORE = bytes(range(16))
@@ -191,6 +195,17 @@ def feed_decoder(
     except BaseException as error:
         return f"{name}: {error!r:.150} for {data[:100]!r}"
     return ""
+
+
+def stream(random: Random, which: str) -> str:
+    """Feeds a damaged stream of frames between processes; returns what went wrong, or ""."""
+    kinds = STREAMS[which]
+    data = odd_stream(random, kinds)
+    return feed_decoder(which, lambda data: decode_stream(data, kinds), (MalformedFrame,), data)
+
+
+STREAMS = {"stream of attached": OF_ATTACHED, "stream of owner": OF_OWNER}
+"""The kinds of frames by who sends them."""
 
 
 def stored_meta(random: Random, folder: Path) -> str:

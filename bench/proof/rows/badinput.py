@@ -1,6 +1,7 @@
 """Row `badinput`: feeds wrong input of every kind; nothing may crash, hang, grow, or raise an undocumented error.
 
     decoders     batches, messages, keys, values, log records, meta.pb, frames          bytes, mutated
+    streams      frames between processes of a store, in both directions                bytes, values, mutated
     bombs        nesting and claimed lengths                                            into each decoder
     messages     a host of mode pulsar, its tablets with their rows                      odd values
     face         every public call, of each mode, one and two hosts                     odd arguments
@@ -74,6 +75,7 @@ def run(options: RowOptions) -> RowResult:
         **{f"decode {name}": total * 3 // 100 for name in decoders.DECODERS},
         "decode meta.pb": total * 2 // 100,
         "decode frame": total * 8 // 100,
+        **{f"decode {name}": total * 4 // 100 for name in decoders.STREAMS},
         "names": max(NAMES * total // INPUTS, 1),
         "bombs": len(bombs()),
         "commands": max(20, total * 3 // 1000),
@@ -156,6 +158,8 @@ def _decoder_feed(task: _Task, which: str) -> _Feed:
         return lambda random, n: decoders.stored_meta(random, folder)
     if which == "frame":
         return lambda random, n: decoders.frame(random)
+    if which in decoders.STREAMS:
+        return lambda random, n: decoders.stream(random, which)
     return lambda random, n: decoders.decode_all(random, which)
 
 

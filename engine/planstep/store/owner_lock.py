@@ -4,8 +4,8 @@
          ▲                                           └ no: moved or replaced by another store
          └───────────────────────────────────────────┘
 
-The owner writes into the lock file who it is, and how other processes reach it. That is for texts, and for a process
-that is about to connect. It may be out of date, cut off or another version's: only the flock decides.
+The owner writes into the lock file who it is, and how other processes reach it. That is for texts, and for those
+that are about to connect. It may be out of date, cut off or another version's: only the flock decides.
 
 Next: process_socket.py.
 """
@@ -19,7 +19,6 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -29,7 +28,7 @@ from .files import io_error, open_file, open_folder
 MAKING_SECONDS = 10.0
 _HOLDER_BYTES = 4096
 _WORD_LENGTH = 200
-_NO_LIMIT = 1 << 62
+_NUMBER_MAX = (1 << 63) - 1
 
 
 class Holder(NamedTuple):
@@ -45,7 +44,7 @@ class Holder(NamedTuple):
     share: bool | None = None
     """True if other processes may attach. An older version does not say."""
     socket: str | None = None
-    """The path of the socket that it listens on, if that is not in the lock's folder; "" if it is; None: not yet."""
+    """The path of the socket on which it listens; "" for one in the lock's folder, None for none yet."""
     generation: int | None = None
 
     @property
@@ -65,12 +64,11 @@ class OwnerLock:
     def __init__(self, path: Path, wait: float = 0, *, share: bool = False) -> None:
         self._fd = self.folder = -1
         self.pid = os.getpid()
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        self.holder = Holder(self.pid, since, boot_id(), _program(), _version(), share)
+        self.holder = Holder(self.pid, None, boot_id(), _program(), _version(), share)
         try:
             self._take(path, wait)
             _held.add(self)
-            self.describe()
+            self.describe(since=time.strftime("%Y-%m-%d %H:%M:%S"))
         except BaseException:  # the caller has no object yet to close
             self.close()
             raise
@@ -88,9 +86,8 @@ class OwnerLock:
     def describe(self, **changes: Any) -> None:
         """Writes the owner's description, with changed fields of `Holder`, for other processes to read."""
         self.holder = self.holder._replace(**changes)
-        text = json.dumps(
-            {key: field for key, field in self.holder._asdict().items() if field is not None}
-        )
+        known = {key: field for key, field in self.holder._asdict().items() if field is not None}
+        text = json.dumps(known, separators=(",", ":"))  # version 0.1.0 reads 200 bytes
         data = text.encode() + b"\n"
         with contextlib.suppress(OSError):  # the owner's name is a courtesy; the disk may be full
             os.pwrite(
@@ -199,15 +196,15 @@ _FIELDS = {name: get_args(kind)[0] for name, kind in get_type_hints(Holder).item
 
 
 def _field(value: Any, kind: type) -> Any:
-    """Returns the value if it is of the kind, and of a size to show or to use; else None."""
-    if type(value) is not kind or (kind is int and not 0 <= value < _NO_LIMIT):
-        return None
-    if kind is str and (len(value) > _HOLDER_BYTES or not value.isprintable()):
-        return None
-    return value
+    """Returns the value if it is of the kind, and fit to be shown and used; else None."""
+    fits = type(value) is kind
+    if isinstance(value, str):
+        fits = fits and value.isprintable()
+    elif isinstance(value, int):
+        fits = fits and 0 <= value <= _NUMBER_MAX
+    return value if fits else None
 
 
-@cache
 def boot_id() -> str | None:
     """Returns the id of this machine's boot; None if the system has none, or keeps it to itself."""
     try:

@@ -6,13 +6,13 @@
 Only the holder of the flock binds or removes the socket, so two owners never meet here. Nobody can connect between
 `bind` and `listen`, so the mode is set in time.
 
-The address of a unix socket has 108 bytes, of macOS 104. On Linux both sides go through the folder's descriptor, by
-/proc: 28 bytes, whatever the path. Elsewhere a long path gets a socket in a private folder of the system's temporary
-one, and the lock file says where.
+The address of a unix socket has 108 bytes, on macOS 104. On Linux both sides go through the folder's descriptor, by
+/proc: 28 bytes, whatever the path. Elsewhere a long path gets a socket in a private folder of the system's
+temporary one, and the lock file says where.
 
 A forked child closes its copies: else a link would not end with the process that made it.
 
-Left out: what is sent (../proto/frames.py), and network file systems, which refuse to bind: the owner is then alone.
+Left out: what is sent (../proto/frames.py), and network file systems: they refuse to bind, and an owner is alone.
 Next: ../runtime/runtime.py.
 """
 
@@ -115,7 +115,7 @@ class Listener:
     def close(self) -> None:
         """Stops listening, and removes the socket if it is still this one."""
         with contextlib.suppress(OSError):
-            if self._lock.held and _same(_status(self._place), self._bound):
+            if self._lock.held and os.path.samestat(_status(self._place), self._bound):
                 os.unlink(self._place.name, dir_fd=self._place.folder)
         self._stack.close()
 
@@ -148,7 +148,8 @@ def _connect(link: socket.socket, place: _Place, deadline: float) -> None:
         except BlockingIOError:  # many have connected, and wait to be accepted
             if time.monotonic() >= deadline:
                 raise OwnerSilent(
-                    "the store's owner does not accept this process: it is stopped or very busy; try again, or end it"
+                    "the store's owner does not accept this process: it is stopped, or very busy; try "
+                    "again, or end it"
                 ) from None
             time.sleep(_PAUSE_SECONDS)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -185,10 +186,6 @@ def _place(folder: Path, held: int, named: str | None = None) -> Iterator[_Place
 
 def _status(place: _Place) -> os.stat_result:
     return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-
-
-def _same(one: os.stat_result, other: os.stat_result) -> bool:
-    return os.path.samestat(one, other)
 
 
 def _remove(place: _Place) -> None:
