@@ -41,7 +41,7 @@ class MalformedFrame(ValueError):
         super().__init__(what, where)
 
     def __str__(self) -> str:
-        return f"frame {self.where}: {self.what}" if self.where else self.what
+        return f"frame {self.where}: {self.what}" if self.where else f"frame: {self.what}"
 
     def inside(self, place: str) -> "MalformedFrame":
         """Puts a place in front of `where`, as the check's callers know more and more of it."""

@@ -150,7 +150,6 @@ class Decoder:
         reading = Reading(body[head:], self._limits, self._hosts)
         try:
             frame = self._decoded(unpacked(body[:head]), reading)
-            reading.end()
         except MalformedFrame as error:
             raise self._ended(error) from None
         self._opened = True
@@ -171,6 +170,7 @@ class Decoder:
                 _check_hello(values)
                 del values[0]
             frame: Frame = _CHECKS[code](tuple(values), reading)
+            reading.end()
             return frame
         except MalformedFrame as error:
             raise error.inside(kind.__name__) from None

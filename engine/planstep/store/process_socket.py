@@ -128,7 +128,11 @@ def connect(folder: Path, timeout: float = 1.0) -> tuple[socket.socket, Peer]:
     with contextlib.ExitStack() as stack, _typed("reach the store's owner", folder):
         held = open_folder(folder)
         stack.callback(os.close, held)
-        place = stack.enter_context(_place(folder, held, read_holder(Path("lock"), held).socket))
+        named = read_holder(Path("lock"), held).socket
+        try:
+            place = stack.enter_context(_place(folder, held, named))
+        except FileNotFoundError:  # where its owner said it was
+            raise NobodyListens(f"no owner listens in {folder}") from None
         link = _own(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         failed = stack.enter_context(contextlib.ExitStack())
         failed.callback(link.close)
@@ -164,16 +168,18 @@ def _connect(link: socket.socket, place: _Place, deadline: float) -> None:
 def _place(folder: Path, held: int, named: str | None = None) -> Iterator[_Place]:
     """Yields the place of a folder's socket; `named`: where the owner says it is, if not in the folder."""
     path = way_into(folder, held) / NAME
-    if len(os.fsencode(path)) <= _PATH_BYTES and not named:
-        yield _Place(held, NAME, path)
-        return
     status = os.fstat(held)
     name = f"{status.st_dev:x}-{status.st_ino:x}"
-    private = Path(tempfile.gettempdir()) / f"planstep-{os.geteuid()}"
-    if named and Path(named).name == name:
-        private = Path(named).parent  # its owner has another temporary folder
-    with contextlib.suppress(FileExistsError):
-        private.mkdir(0o700)
+    elsewhere = Path(named or "")
+    if elsewhere.name == name:
+        private = elsewhere.parent
+    elif len(os.fsencode(path)) <= _PATH_BYTES:
+        yield _Place(held, NAME, path)
+        return
+    else:
+        private = Path(tempfile.gettempdir()) / f"planstep-{os.geteuid()}"
+        with contextlib.suppress(FileExistsError):
+            private.mkdir(0o700)
     fd = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
