@@ -326,17 +326,18 @@ _ahead_fields = checker(tuple[Annotated[int, Within(0, 10_000)], _Slices])
 
 # answers -----------------------------------------------------------------------------------
 
-_read_detail = checker(tuple[Offset, Offset] | None)
+_read_offsets = checker(tuple[Offset, Offset])
 
 
 def read_details(details: Any, reading: Reading) -> dict[int, Detail]:
     """Reads each tablet's detail of a commit."""
     if type(details) is not dict or len(details) > reading.limits.tablets:
         raise MalformedFrame(f"{shown(details)} in place of details by tablet")
-    return {
-        read_tablet(tablet, reading): _read_detail(detail, reading)
-        for tablet, detail in details.items()
-    }
+    for tablet, detail in details.items():
+        read_tablet(tablet, reading)
+        if detail is not None:
+            _read_offsets(detail, reading)
+    return details
 
 
 _of_reasons: dict[type, Check] = {}

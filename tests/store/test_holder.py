@@ -2,13 +2,14 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from kit import Child
 
 from planstep.errors import StoreInUse
-from planstep.store.owner_lock import Holder, OwnerLock, boot_id, read_holder
+from planstep.store.owner_lock import Holder, OwnerLock, boot_id, program_name, read_holder
 
 READER = """
 import sys
@@ -80,6 +81,24 @@ def test_a_path_that_is_no_lock_says_nothing(quick_path: Path) -> None:
 def test_fields_that_this_version_does_not_know_are_left_out(quick_path: Path) -> None:
     (quick_path / "lock").write_text('{"pid": 5, "colour": "red", "share": false}\nold rest')
     assert read_holder(quick_path / "lock") == Holder(5, share=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["/usr/bin/gunicorn", "app"], "gunicorn"),
+        (["a\udcffb\n"], "a?b?"),
+        (["x" * 999], "x" * 200),
+    ],
+)
+def test_a_program_is_named_so_that_it_can_be_shown(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], name: str
+) -> None:
+    monkeypatch.setattr("sys.argv", words)
+    assert program_name() == name
+    for none in ([], [""]):
+        monkeypatch.setattr("sys.argv", none)
+        assert program_name() == Path(sys.executable).name
 
 
 def test_an_owner_of_another_boot_is_not_here() -> None:

@@ -79,7 +79,7 @@ def run(options: RowOptions) -> RowResult:
         "names": max(NAMES * total // INPUTS, 1),
         "bombs": len(bombs()),
         "commands": max(20, total * 3 // 1000),
-        "face of deterministic on 1": total * 20 // 100,
+        "face of deterministic on 1": total * 16 // 100,
         "face of deterministic on 2": total * 6 // 100,
         "face of kafka on 1": total * 4 // 100,
         "face of kafka on 2": total * 2 // 100,

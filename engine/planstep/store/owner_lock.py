@@ -64,7 +64,7 @@ class OwnerLock:
     def __init__(self, path: Path, wait: float = 0, *, share: bool = False) -> None:
         self._fd = self.folder = -1
         self.pid = os.getpid()
-        self.holder = Holder(self.pid, None, boot_id(), _program(), _version(), share)
+        self.holder = Holder(self.pid, None, boot_id(), program_name(), _version(), share)
         try:
             self._take(path, wait)
             _held.add(self)
@@ -213,10 +213,11 @@ def boot_id() -> str | None:
         return None
 
 
-def _program() -> str:
-    """Returns the name by which a person knows this process."""
-    words = [os.path.basename(word) for word in (sys.argv or [""])[:1]]
-    return (words[0] or os.path.basename(sys.executable) or "python")[:_WORD_LENGTH]
+def program_name() -> str:
+    """Returns the name by which a person knows this process, fit to be shown."""
+    name = os.path.basename((sys.argv or [""])[0]) or os.path.basename(sys.executable)
+    shown = "".join(sign if sign.isprintable() else "?" for sign in name[:_WORD_LENGTH])
+    return shown or "python"
 
 
 def _version() -> str | None:
