@@ -171,6 +171,7 @@ def test_a_fork_of_the_owner_holds_no_link_open(quick_path: Path) -> None:
         assert owner.line() == "-1 -1 False"
         owner.process.kill()
         assert link.recv(100) == b""
+        owner.process.wait(60)  # its link ends before its listening does
         assert (quick_path / NAME).is_socket()  # the child's `close` was not its business
         with pytest.raises(NobodyListens):
             connect(quick_path)

@@ -10,7 +10,8 @@ The address of a unix socket has 108 bytes, on macOS 104. On Linux both sides go
 /proc: 28 bytes, whatever the path. Elsewhere a long path gets a socket in a private folder of the system's
 temporary one, and the lock file says where.
 
-A forked child closes its copies: else a link would not end with the process that made it.
+A forked child closes its copies: else a link would not end with the process that made it. A process that dies
+closes one descriptor after the other: when a link has ended, another may be made for a moment, and ends too.
 
 Left out: what is sent (../proto/frames.py), and network file systems: they refuse to bind, and an owner is alone.
 Next: ../runtime/runtime.py.
