@@ -43,11 +43,15 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LMDB's lock file has another form")
-def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(quick_path: Path) -> None:
+@pytest.mark.parametrize("reads", [False, True], ids=["opener", "reader that becomes the owner"])
+def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(
+    quick_path: Path, reads: bool
+) -> None:
     folder = quick_path / "table"
     folder.mkdir()
     with Child(OWNER, folder) as owner:
         newest = int(owner.line())
+        before = Table(folder, STORE, read_only=True, ownable=True) if reads else None
         with Child(READER, folder) as reader:
             assert int(reader.line()) == newest
             owner.kill()
@@ -57,6 +61,8 @@ def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(quick_path:
                 assert int.from_bytes(file.read(8), sys.byteorder) == newest
                 file.seek(NUMBER_AT)
                 file.write((newest - 1).to_bytes(8, sys.byteorder))
-            with closing(Table(folder, STORE)) as table:
+            with closing(before or Table(folder, STORE)) as table:
+                if before is not None:
+                    before.own(folder)
                 assert table.state()[0] == 2
                 assert table.live() == {"log-00000001-00000000": 200}

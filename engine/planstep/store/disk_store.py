@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import (
     Corruption,
@@ -40,6 +40,7 @@ from .log.log_writer import LogEnd
 from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
 from .log.segments import Folder
 from .owned_folder import OwnedFolder
+from .owner_lock import OwnerLock
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
 from .replicated import (
@@ -56,6 +57,9 @@ from .turn import Show, StoreCounters, Turn, encode_changes
 from .turns_behind import LoggedTurn, first_segment, turns_behind
 from .unsaved import KIND_BYTES, Ends, Picture, Unsaved
 
+if TYPE_CHECKING:
+    from .readers.readonly import ReadOnlyStore
+
 SEGMENT_BYTES = 64 << 20
 _ENDS_MAX = 100_000
 
@@ -63,8 +67,12 @@ _ENDS_MAX = 100_000
 class DiskStore:
     """One host's store on disk. Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
-    def __init__(self, owned: OwnedFolder, sync: bool, segment_bytes: int) -> None:
-        """With `sync`, each turn is durable before it is shown."""
+    def __init__(
+        self, owned: OwnedFolder, sync: bool, segment_bytes: int, table: Table | None = None
+    ) -> None:
+        """With `sync`, each turn is durable before it is shown. `table`: the store's tables, if this process has
+        them open.
+        """
         folder, lock = owned.path, owned.lock
         self.folder = folder
         self.meta = owned.meta
@@ -86,7 +94,7 @@ class DiskStore:
         try:
             way = way_into(folder, lock.folder)
             check_there(way, lock.folder)
-            self._table = Table(way / "table", self.store_id)
+            self._table = _own(table, way / "table", self.store_id)
             try:
                 check_there(way, lock.folder)
                 self._checkpointer = Checkpointer(
@@ -111,7 +119,7 @@ class DiskStore:
                 oldest_lease(folder, lock.folder)  # removes the leases of killed processes
                 self._show()
             except BaseException:
-                self._table.close()
+                self._close_table()
                 raise
         except BaseException:
             try:
@@ -155,6 +163,27 @@ class DiskStore:
         )
         try:
             return cls(owned, durability == "full", segment_bytes)
+        except BaseException:
+            owned.release()
+            raise
+
+    @classmethod
+    def take_over(
+        cls,
+        view: "ReadOnlyStore",
+        lock: OwnerLock,
+        *,
+        files: Files | None = None,
+        durability: str = "full",
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "DiskStore":
+        """Opens the store of a view that was opened `ownable`, in the same process, which has just taken the
+        store's lock. The view, and all others, stay as they are. Errors as `open`, and StoreClosed: another store
+        is there by now. The lock is the store's, and is released after an error.
+        """
+        owned = OwnedFolder.keep(view.folder, files or Files(), lock, view.store_id)
+        try:
+            return cls(owned, durability == "full", segment_bytes, view.table)
         except BaseException:
             owned.release()
             raise
@@ -506,9 +535,26 @@ class DiskStore:
                 self._folder.close()
             finally:
                 try:
-                    self._table.close()
+                    self._close_table()
                 finally:
                     try:
                         self._released.close()
                     finally:
                         self._owned.release()
+
+    def _close_table(self) -> None:
+        self._table.disown()  # views of this process may go on with it
+        self._table.close()
+
+
+def _own(table: Table | None, folder: Path, store_id: bytes) -> Table:
+    """Opens the tables, or makes this process the owner of those that it has open."""
+    if table is None:
+        return Table(folder, store_id)
+    shared = table.shared()
+    try:
+        shared.own(folder)
+    except BaseException:
+        shared.close()
+        raise
+    return shared

@@ -8,7 +8,7 @@ Next: disk_store.py.
 import os
 from pathlib import Path
 
-from ..errors import FormatError, WrongMode
+from ..errors import FormatError, StoreClosed, WrongMode
 from .files import Files
 from .meta import (
     FORMAT,
@@ -81,16 +81,35 @@ class OwnedFolder:
                     raise WrongMode(name, getattr(meta, name), asked)
             check_belongs(path, meta, first_id)
             check_shared(path, meta, shared_id)
-            if meta.format < FORMAT:
-                meta = meta._replace(format=FORMAT)
-                save_meta(path, meta, files)
-            return cls(path, meta, lock, files)
+            return cls(path, _upgraded(path, meta, files), lock, files)
+        except BaseException:
+            _release(path, lock, files)
+            raise
+
+    @classmethod
+    def keep(cls, path: Path, files: Files, lock: OwnerLock, store_id: bytes) -> "OwnedFolder":
+        """Takes a folder whose lock this process has, if that store is there. The lock is released with it, also
+        after an error: StoreClosed for another store, FormatError, IoError.
+        """
+        try:
+            files.hold(path, lock.folder)
+            meta = load_meta(path, files)
+            if meta is None or meta.store_id != store_id:
+                raise StoreClosed(f"{path}: another store is there by now, or none: open it again")
+            return cls(path, _upgraded(path, meta, files), lock, files)
         except BaseException:
             _release(path, lock, files)
             raise
 
     def release(self) -> None:
         _release(self.path, self.lock, self.files)
+
+
+def _upgraded(path: Path, meta: Meta, files: Files) -> Meta:
+    if meta.format < FORMAT:
+        meta = meta._replace(format=FORMAT)
+        save_meta(path, meta, files)
+    return meta
 
 
 def _release(path: Path, lock: OwnerLock, files: Files) -> None:

@@ -29,6 +29,7 @@ from ..layers import GONE, MISSING, Layer, Rows, merged_scan
 from ..log.extents import Extent
 from ..log.segments import Folder
 from ..meta import Meta, load_meta
+from ..tables.table import Table
 from ..turn import Show, StoreCounters, Turn
 from .reader_lease import Lease
 from .released_mark import Mark, mark_bytes
@@ -75,10 +76,12 @@ class ReadOnlyStore:
         epoch.enter(self.last_turn)
 
     @classmethod
-    def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
+    def open(
+        cls, folder: Path, until: Mark | None = None, *, ownable: bool = False
+    ) -> "ReadOnlyStore":
         """Opens a view of a store. FormatError if there is none, Corruption, IoError.
 
-        `until`: see `StoreChanged`.
+        `until`: see `StoreChanged`. `ownable`: for `DiskStore.take_over`.
         """
         files = Files()
         try:
@@ -95,7 +98,12 @@ class ReadOnlyStore:
         except BaseException:
             os.close(held)
             raise
-        return _looked(Place(folder, meta, files, held), until)
+        return _looked(Place(folder, meta, files, held, ownable=ownable), until)
+
+    @property
+    def table(self) -> Table:
+        table: Table = self._epoch.table
+        return table
 
     @property
     def lags(self) -> bool:

@@ -44,13 +44,16 @@ class Seen(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A store's folder with its descriptor `held`, which `files` uses. `table`: its tables, if they are open."""
+    """A store's folder with its descriptor `held`, which `files` uses. `table`: its tables, if they are open; else
+    they are opened, `ownable` for a process that may become the owner.
+    """
 
     folder: Path
     meta: Meta
     files: Files
     held: int
     table: Table | None = None
+    ownable: bool = False
 
     def mark(self) -> Mark | None:
         """Reads the owner's mark as it is now, wherever the folder is by now. IoError."""
@@ -135,7 +138,7 @@ def _opened_table(place: Place) -> Table:
         return place.table.shared()
     way = way_into(place.folder, place.held)
     check_there(way, place.held)
-    table = Table(way / "table", place.meta.store_id, read_only=True)
+    table = Table(way / "table", place.meta.store_id, read_only=True, ownable=place.ownable)
     try:
         check_there(way, place.held)
     except BaseException:

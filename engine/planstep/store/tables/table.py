@@ -28,7 +28,7 @@ import msgpack
 
 from ...errors import Corruption, IoError, PlanstepError, StoreClosed
 from ...proto.stored import AnyRow
-from ..files import shown
+from ..files import shown, typed_errors
 from ..layers import GONE, Changes
 from ..log.extents import (
     Extent,
@@ -51,8 +51,8 @@ from .checksums import (
     unseal,
 )
 from .create import READERS_MAX, allocate_lock, make_file
-from .fork_safe_open import close_environment, open_environment
-from .header_check import check_size
+from .fork_safe_open import close_environment, file_key, open_environment
+from .header_check import DATA_FILE, check_size
 from .lmdb_errors import given_up, not_opened, not_written, unreadable
 from .page_check import check_tree
 from .page_reader import TablesFile
@@ -80,15 +80,15 @@ def entry_sum(key: bytes, sealed: bytes, seals: bool) -> int:
     return hash_entry(key[1:], sealed)
 
 
-def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
+def _environment(folder: Path, owned: bool, writable: bool) -> tuple[Any, tuple[int, int]]:
     """Opens LMDB with as large a map as the process may have; returns (environment, its file)."""
-    if not read_only:  # a reader checks what it reads: page_reader.py
+    if owned:  # a reader checks what it reads: page_reader.py
         check_size(folder)
         check_tree(folder)
     allocate_lock(folder)
     size = _MAP_BYTES
     try:
-        if not read_only:
+        if owned:
             make_file(folder)
         while True:
             try:
@@ -97,10 +97,10 @@ def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
                     map_size=size,
                     mode=0o700,
                     max_readers=READERS_MAX,
-                    readonly=read_only,
-                    create=not read_only,
+                    readonly=not writable,
+                    create=owned,
                     writemap=False,
-                    max_spare_txns=0 if read_only else SPARED,
+                    max_spare_txns=SPARED if writable else 0,
                 )
             except lmdb.MemoryError:
                 size //= 2
@@ -111,18 +111,27 @@ def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
 
 
 class Table:
-    """The LMDB environment of one host. Corruption if it belongs to another store than `store_id`."""
+    """The LMDB environment of one host. Corruption if it belongs to another store than `store_id`.
 
-    def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
+    Invariant: only the owner of the store writes them. A process that reads another's may become the owner: `own`.
+    It goes on with the environment that it has open, since LMDB opens a file once in a process.
+    """
+
+    def __init__(
+        self, folder: Path, store_id: bytes, *, read_only: bool = False, ownable: bool = False
+    ) -> None:
+        """`read_only`: another process owns the tables, or none; with `ownable` this one may come to own them."""
+        self._owned = not read_only
         self._checked = TablesFile(folder) if read_only else None
         try:
-            self._env, self._file = _environment(folder, read_only)
+            self._env, self._file = _environment(folder, self._owned, self._owned or ownable)
         except BaseException:
             self._close_checked()
             raise
         self._folder = folder
         self._users = 1
         self._sharing = threading.Lock()
+        self._writing = threading.Lock()
         self._beside = NeighbourCheck()
         self._pages = Pages(self._beside)
         self.gave_up: StoreClosed | None = None  # LMDB is unusable until it is opened anew
@@ -162,9 +171,54 @@ class Table:
         lock notes it. An owner that read before would recover from an older checkpoint than it writes on.
         """
         try:
-            self._env.begin(write=True).abort()
+            self._begin_write().abort()
         except lmdb.Error as error:
             raise not_opened(folder, error) from error
+
+    def own(self, folder: Path) -> None:
+        """Makes this process the tables' owner, on the open environment; open reads go on. The caller holds the
+        lock of the store in whose `folder` the tables are. Corruption, IoError, TooManyReaders: it owns nothing.
+        """
+        assert not self._owned and self._checked is not None, "a reader's tables"
+        self._folder = folder
+        with typed_errors(folder / DATA_FILE):
+            found = file_key(folder)
+        if found != self._file:
+            raise IoError(
+                f"{shown(folder)}: the tables were replaced just now; open the store again"
+            )
+        check_size(folder)
+        check_tree(folder)
+        self._owned, self.damaged = True, None  # what follows tells, as at any opening
+        try:
+            self._note_newest(folder)
+            self._env.reader_check()
+            self._slots = Slots(self._env)
+        except lmdb.ReadersFullError:
+            self.disown()
+            raise all_taken(folder) from None
+        except BaseException:
+            self.disown()
+            raise
+        self._start = self._env.begin
+
+    def disown(self) -> None:
+        """Ends `own`, once no write is under way: another process may write the tables now. Reads go on."""
+        if self._checked is not None:
+            with self._writing:
+                self._owned, self._slots = False, None
+                self._start = self._begin
+
+    def _begin_write(self) -> Any:
+        """Begins a write transaction: the only way to one. StoreClosed: another process may own the tables."""
+        if not self._owned:
+            raise StoreClosed(f"{shown(self._folder)}: this process does not own the tables")
+        return self._env.begin(write=True)
+
+    @contextmanager
+    def _write(self) -> Iterator[Any]:
+        with self._writing, self._begin_write() as txn:
+            yield txn
 
     def pin(self) -> Any:
         """Begins a read transaction for the other methods' `txn`, so that all see one moment. TooManyReaders."""
@@ -182,7 +236,7 @@ class Table:
 
     def _begin(self, buffers: bool = False) -> Any:
         """Begins a read transaction, in one of the owner's reserved slots if no other is free."""
-        if self._checked is not None:
+        if not self._owned and self._checked is not None:
             return self._checked.begin(self._env)
         try:
             return self._env.begin(buffers=buffers)
@@ -335,7 +389,7 @@ class Table:
         An extent takes the place of all that begin within it.
         """
         try:
-            with self._env.begin(write=True) as txn:
+            with self._write() as txn:
                 for name in sorted(old):
                     txn.delete(b"s" + name.encode())
                 for extent in extents:
@@ -348,7 +402,7 @@ class Table:
     def mark_closed(self, segment: str) -> None:
         """Records that the closing record in `segment` is durable: from here on its absence is corruption."""
         try:
-            with self._env.begin(write=True) as txn:
+            with self._write() as txn:
                 turn, address, _, _, crc = unseal(b"m", txn.get(b"m"))
                 txn.put(b"m", seal(b"m", (turn, address, segment, True, crc)))
         except lmdb.Error as error:
@@ -373,7 +427,7 @@ class Table:
         try:
             self._env.reader_check()  # a killed reader would hold back every freed page
             self._keep_slots()
-            with self._begin(buffers=True) as before, self._env.begin(write=True) as txn:
+            with self._begin(buffers=True) as before, self._write() as txn:
                 # First, so that the lookup of a new tablet's digest passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
