@@ -20,27 +20,24 @@ What it leaves out: other processes (a store has one owner). Next: reader.py.
 import logging
 import threading
 import time
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...errors import Conflict, LeaseLost, ProtocolError
+from ...errors import LeaseLost, ProtocolError
 from ...proto.messages import Parts
 from ...runtime.deferred_signals import Uninterrupted
 from ...runtime.wait_primitives import once_free
+from .flights import Flights
 from .group_state import (
     ENDED,
-    HANDED,
     OPEN,
-    READY,
     FreeRange,
     InFlightBatch,
-    LaneShares,
+    LaneLeases,
     Member,
     PartitionLease,
     first_gap,
@@ -49,32 +46,12 @@ from .group_state import (
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
     from ...runtime.group_commit import ReplySink, Waiter
-    from ...runtime.outcome import Commit
     from ...runtime.runtime import Runtime
     from ..transaction.snapshot_reader import Reading
 
 LEASE_SECONDS = 30.0
 _PENDING_SECONDS = 0.05
 _log = logging.getLogger("planstep")
-
-
-@dataclass(slots=True, eq=False)
-class _GroupReplySink:
-    """Reports the end of a flight to the group, then to the caller that waits for it."""
-
-    group: "Group"
-    flight: InFlightBatch
-    ending: "ReplySink"
-
-    def set_result(self, result: "Commit", /) -> None:
-        self.group.ended(self.flight, result.place.step)
-        self.ending.set_result(result)
-
-    def set_exception(self, error: BaseException, /) -> None:
-        if isinstance(error, ProtocolError):
-            self.group.generation = -1  # it may have risen: whoever reads next asks
-        self.group.ended(self.flight, None)
-        self.ending.set_exception(error)
 
 
 class Group:
@@ -91,38 +68,33 @@ class Group:
         self.info = info
         self.consumer = consumer
         self.lease_seconds = lease_seconds
-        self.shares = LaneShares(info, consumer)
-        self.individual = self.shares.individual
-        self.lanes = self.shares.lanes
-        self.members = self.shares.members
+        self.leases = LaneLeases(info, consumer)
+        self.individual = self.leases.individual
+        self.lanes = self.leases.lanes
+        self.members = self.leases.members
+        self.flights = Flights(runtime, info.name, self.leases, self._report)
         self.generation = -1  # the newest known, where groups have generations
         # Noted by finalizers, which may take no lock.
         self.collected: deque[Member | InFlightBatch] = deque()
         self.waiters: dict[Callable[[], None], Member] = {}
         self._clock = time.monotonic
         self._lock = threading.Lock()
-        self._later: list[Callable[[], None]] = []  # ends futures, whose callbacks may do anything
-        self._ended: list[InFlightBatch] = []  # by the change under way
-        self._flying = 0  # the number of flights now
-        self._ends = 0  # … and of those that have ended
         self._look_at = 0.0  # no lease runs out before
         self._redelivery = runtime.hooks.redelivery
 
-    def _flights(self) -> list[InFlightBatch]:
-        return [flight for lane in self.lanes for flight in lane.flights]
-
     def _change(self, change: Callable[[], None]) -> None:
-        """Calls `change` with the lock held; then, without it, runs `_later`, and wakes the readers if something
+        """Calls `change` with the lock held; then, without it, ends futures, and wakes the readers if something
         changed for them."""
+        flights, leases = self.flights, self.leases
         with Uninterrupted():  # else who waits behind it would not hear
             with once_free(self._lock):
-                before = self.shares.changes
+                before = leases.changes
                 change()
-                ended, self._ended = self._ended, []
-                later, self._later = self._later, []
+                ended, flights.ended = flights.ended, []
+                later, flights.later = flights.later, []
             for action in later:
                 action()
-            if self.shares.changes != before:
+            if leases.changes != before:
                 self.wake()
             elif self.waiters:
                 for flight in ended:
@@ -138,8 +110,8 @@ class Group:
     def _join(self, member: Member) -> None:
         member.active_at = self._clock()
         self.members[member] = None
-        self.shares.share()
-        self.shares.changes += 1
+        self.leases.share()
+        self.leases.changes += 1
 
     def refresh(self, member: Member) -> None:
         """Joins again when the membership has changed, in a mode whose groups have generations."""
@@ -159,9 +131,8 @@ class Group:
         """Renews the leases of a reader and of its flights."""
         with Uninterrupted(), once_free(self._lock):
             now = member.active_at = self._clock()
-            for flight in self._flights():
-                if flight.member is member:
-                    flight.until = now + self.lease_seconds
+            for flight in self.flights.of(member):
+                flight.until = now + self.lease_seconds
 
     def _leave(self, member: Member) -> None:
         member.departed = True
@@ -169,12 +140,12 @@ class Group:
         self._expel(member)
         if member.producer is not None:
             self.runtime.hooks.retire(member.producer)
-        for flight in self._flights():
-            if flight.member is member and flight.state == OPEN:
-                self._end(flight, None, self._at_once)
-        self.shares.release_all(member)
-        self.shares.share()
-        self.shares.changes += 1
+        for flight in self.flights.of(member):
+            if flight.state == OPEN:
+                self.flights.end(flight, None, self._at_once)
+        self.leases.release_all(member)
+        self.leases.share()
+        self.leases.changes += 1
 
     def _expel(self, member: Member) -> None:
         if member.id:
@@ -192,7 +163,7 @@ class Group:
         self._end_late(now)
         self._rest_silent(now)
         ends = [now + self.lease_seconds]  # leases only begin, or grow, until then
-        ends += [min(flight.until, flight.overdue_at) for flight in self._flights()]
+        ends += [min(flight.until, flight.overdue_at) for flight in self.flights.all()]
         ends += [member.active_at + self.lease_seconds for member in self.members if member.active]
         self._look_at = min(ends)
 
@@ -208,19 +179,19 @@ class Group:
                     "without commit or rollback; its records are read again",
                     *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
                 )
-                self._end(item, None, self._at_once)
+                self.flights.end(item, None, self._at_once)
 
     def _end_late(self, now: float) -> None:
         """Ends open flights whose lease ran out, or that were in hand for too long."""
-        for flight in self._flights():
+        for flight in self.flights.all():
             if flight.state != OPEN:
                 continue
             if flight.until < now:
                 flight.member.lapsed += 1
-                self._end(flight, None, self._at_once)
+                self.flights.end(flight, None, self._at_once)
             elif flight.overdue_at <= now:
                 flight.overdue = True
-                self._end(flight, None, self._at_once)
+                self.flights.end(flight, None, self._at_once)
 
     def _rest_silent(self, now: float) -> None:
         """Takes the lanes from readers that did nothing for a lease and have no flights."""
@@ -229,7 +200,7 @@ class Group:
             if member.active and silent and not member.flights:
                 member.active = False
                 self._expel(member)
-                self.shares.release_all(member)
+                self.leases.release_all(member)
 
     # reading -------------------------------------------------------------------------------
 
@@ -240,13 +211,13 @@ class Group:
             if member.departed or member.flights >= member.in_flight:
                 return []
             if member.active:
-                return self.shares.offered(member)
+                return self.leases.offered(member)
         self._change(partial(self._activate, member))
         return self.lanes_for(member)
 
     def _activate(self, member: Member) -> None:
         member.active = not member.departed
-        self.shares.share()
+        self.leases.share()
 
     def under_way(self, member: Member) -> tuple[int, bool]:
         """Returns (number of a reader's flights, whether one was sent; its commit will end, and may fail)."""
@@ -289,7 +260,7 @@ class Group:
         take a lane over with an older position.
         """
         with Uninterrupted(), once_free(self._lock):
-            if member.departed or not self.shares.take(lane, member, changes):
+            if member.departed or not self.leases.take(lane, member, changes):
                 return None
             until = self._clock() + self.lease_seconds
             flight = InFlightBatch(lane, member, begin, end, until, more)
@@ -297,9 +268,7 @@ class Group:
             if self._redelivery is not None:
                 flight.overdue_at = self._clock() + self._redelivery.ack_timeout_seconds
                 self._look_at = min(self._look_at, flight.overdue_at)
-            insort(lane.flights, flight)
-            member.flights += 1
-            self._flying += 1
+            self.flights.begin(flight)
             return flight
 
     def idle(self, reading: "Reading") -> bool:
@@ -338,121 +307,39 @@ class Group:
                     "another; keep_alive() prevents that"
                 )
             flight.member.active_at = self._clock()
-            flight.pending = (tx, parts, ending)
-            flight.state = READY
-            try:
-                return self._send(flight, attended) if self._in_turn(flight) else None
-            except BaseException:
-                flight.state = OPEN
-                raise
+            return self.flights.hand(flight, tx, parts, ending, attended)
 
-    def _in_turn(self, flight: InFlightBatch) -> bool:
-        at = flight.lane.flights.index(flight)
-        if self.individual or not at:
-            return True
-        before = flight.lane.flights[at - 1]
-        if before.end != flight.begin:
-            raise self._conflict(flight, before.end)
-        return before.state == HANDED and self.runtime.in_order
-
-    def _conflict(self, flight: InFlightBatch, actual: int) -> Conflict:
-        return Conflict(
-            kind="topic",
-            name=self.info.name,
-            part=flight.lane.number,
-            consumer=self.consumer,
-            expected=flight.begin,
-            actual=actual,
-        )
-
-    def _send(self, flight: InFlightBatch, attended: bool = False) -> "Waiter":
-        assert flight.pending is not None
-        tx, parts, ending = flight.pending
-        flight.state = HANDED
-        flight.pending = None
-        if flight.member.id:
-            self.runtime.hooks.fence(tx, self.consumer, flight.generation, flight.member.id)
-        sink = _GroupReplySink(self, flight, ending)
-        return self.runtime.transactions.send(tx, parts, sink, attended=attended)
+    def _report(self, flight: InFlightBatch, step: int | None, error: BaseException | None) -> None:
+        if isinstance(error, ProtocolError):
+            self.generation = -1  # it may have risen: whoever reads next asks
+        self.ended(flight, step)
 
     def ended(self, flight: InFlightBatch, step: int | None, back: float | None = None) -> None:
         """Ends a flight whose transaction committed in `step`, or (None) had no effect. `back`: it was handed back,
         for so many seconds."""
         if flight.state != ENDED:
             due = None if back is None else self._clock() + back
-            self._change(partial(self._end, flight, step, due))
+            self._change(partial(self.flights.end, flight, step, due))
 
     @property
     def _at_once(self) -> float | None:
         """The `due` of a batch whose reader is gone, or too slow; None in modes that do not count this."""
         return None if self._redelivery is None else 0.0
 
-    def _end(self, flight: InFlightBatch, step: int | None, due: float | None = None) -> None:
-        """Ends a flight; flights that wait behind it are sent, or fail with it. `due`: it was handed back until
-        then."""
-        if flight.state == ENDED:
-            return
-        lane = flight.lane
-        at = self._remove(flight)
-        if due is not None:
-            lane.handed_back.add(flight.begin, flight.end, due)
-        if step is not None:
-            lane.done.append((flight.begin, flight.end, step))
-        failed = step is None
-        while at < len(lane.flights) and lane.flights[at].state == READY:
-            after = lane.flights[at]
-            try:
-                if failed:
-                    raise self._conflict(after, flight.begin)
-                if not self._in_turn(after):
-                    break
-                self._send(after)
-                at += 1
-            except Exception as error:
-                self._fail(after, error)
-                self._remove(after)
-                failed = True
-        if lane.moving:
-            self.shares.release_moving(lane)
-
-    def _remove(self, flight: InFlightBatch) -> int:
-        at = flight.lane.flights.index(flight)
-        self._ended.append(flight)
-        self._ends += 1
-        self._flying -= 1
-        flight.lane.changes += 1
-        del flight.lane.flights[at]
-        flight.state = ENDED
-        flight.member.flights -= 1
-        return at
-
-    def _fail(self, flight: InFlightBatch, error: Exception) -> None:
-        assert flight.pending is not None
-        (tx, _, ending), flight.pending = flight.pending, None
-
-        def fail() -> None:
-            self.runtime.transactions.rollback(tx)  # what it has sent ahead
-            ending.set_exception(error)
-
-        self._later.append(fail)
-
     def close(self, error: Exception) -> None:
         """Fails the commits that wait for their turn, since the engine was closed."""
         self._change(partial(self._close, error))
 
     def _close(self, error: Exception) -> None:
-        for flight in self._flights():
-            if flight.pending is not None:
-                self._fail(flight, error)
-                flight.state = OPEN
-        self.shares.changes += 1
+        self.flights.fail_waiting(error)
+        self.leases.changes += 1
 
     # waiting -------------------------------------------------------------------------------
 
     @property
     def changes(self) -> int:
         """Rises with each change after which a reader may find something that it did not find before."""
-        return self.shares.changes + self._ends
+        return self.leases.changes + self.flights.ends
 
     @contextmanager
     def watch(self, member: Member, wake: Callable[[], None]) -> Iterator[None]:
@@ -474,7 +361,7 @@ class Group:
         now = self._clock()
         with once_free(self._lock):
             dues = [lane.handed_back.next_due(now) for lane in self.lanes]
-            dues += [flight.overdue_at for flight in self._flights() if flight.state == OPEN]
+            dues += [flight.overdue_at for flight in self.flights.all() if flight.state == OPEN]
         pending = self.runtime.views.pending_ranges
         if any(pending(lane.tablet, self.consumer) for lane in self.lanes):
             dues.append(now + _PENDING_SECONDS)  # nobody tells when its transaction ends
@@ -490,13 +377,13 @@ class Group:
     @property
     def flying(self) -> bool:
         """True if some reader has a flight: the last end will wake the waiting readers."""
-        return bool(self._flying)
+        return bool(self.flights.number)
 
     @property
     def empty(self) -> bool:
         """True if there are neither readers nor flights."""
         with once_free(self._lock):
-            return not (self.members or self._flying)
+            return not (self.members or self.flights.number)
 
     def wake(self, members: "Iterable[Member] | None" = None) -> None:
         """Wakes the waiting readers, or some of them, to look again."""
@@ -509,7 +396,7 @@ class Group:
         reads it again if it failed. All of them if anyone may read it, or if everything may be consumed now."""
         owner = flight.lane.owner
         last = not flight.more or self.runtime.views.has_holes  # perhaps only holes follow it
-        if owner is None or (last and not self._flying):
+        if owner is None or (last and not self.flights.number):
             self.wake()
         else:
             self.wake((flight.member, owner))

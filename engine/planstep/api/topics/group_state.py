@@ -142,7 +142,7 @@ def first_gap(
     return None
 
 
-class LaneShares:
+class LaneLeases:
     """The lanes and readers of a group. Invariant: a member's `lanes` counts the lanes that it owns."""
 
     def __init__(self, info: "TopicInfo", consumer: str) -> None:
