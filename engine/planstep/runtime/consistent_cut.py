@@ -36,18 +36,23 @@ _ROUNDS_MAX = 100_000
 
 
 def open_views(
-    path: Path, hosts: int, before: Sequence[Any] = (), *, complete: bool = True
+    path: Path,
+    hosts: int,
+    before: Sequence[Any] = (),
+    *,
+    complete: bool = True,
+    ownable: bool = False,
 ) -> list[Store]:
     """Opens read-only stores of all hosts, at one step. Raises FormatError, Corruption, IoError, TooManyReaders.
 
     `before`: earlier views to continue from, wherever their folders are by now. `complete` False: the views of one
-    moment, with transactions under way left as they are.
+    moment, with transactions under way left as they are. `ownable`: for a process that may become the owner.
     """
     for attempt in range(_TRIES):
         ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
         views: list[ReadOnlyStore] = []
         try:
-            for view in _open_each(path, ids, before):
+            for view in _open_each(path, ids, before, ownable):
                 views.append(view)  # one by one, to close them when the next one fails
             # With one host, only messages between "separate" tablets can be under way.
             if complete and (hosts > 1 or Host(0, views[0]).delivery.leftover):
@@ -79,7 +84,9 @@ def views_of(path: Path, hint: str, *, complete: bool = True) -> Iterator[list[A
             view.close()
 
 
-def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[ReadOnlyStore]:
+def _open_each(
+    path: Path, ids: list[bytes], before: Sequence[Any], ownable: bool
+) -> Iterator[ReadOnlyStore]:
     """Opens each host's store at the marks of one moment. `ids`: of several hosts that are opened anew."""
     if len(before) == 1:
         yield before[0].newer()
@@ -87,12 +94,12 @@ def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[
         for view, mark in zip(before, _marks(path, [v.mark for v in before]), strict=True):
             yield view.newer(mark)
     elif not ids:
-        yield ReadOnlyStore.open(path / "host-0")
+        yield ReadOnlyStore.open(path / "host-0", ownable=ownable)
     else:
         folders = [(path / f"host-{number}", own) for number, own in enumerate(ids)]
         marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in folders])
         for (folder, own), mark in zip(folders, marks, strict=True):
-            view = ReadOnlyStore.open(folder, mark)
+            view = ReadOnlyStore.open(folder, mark, ownable=ownable)
             yield view
             if view.store_id != own:
                 raise StoreChanged(f"{path} was moved or replaced while it was looked at")

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..histogram import COUNTS, SECONDS, Histogram
 from ..host.host import Host
@@ -82,6 +82,8 @@ class Node:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.link: Any | None = None
+        """Takes the inputs in place of the inbox, in a process that does not own the store."""
         self.inbox: deque[Input] = deque()
         self.lock = threading.Lock()
         self.changed = Bell()

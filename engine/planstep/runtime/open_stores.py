@@ -129,21 +129,16 @@ def _open_replicated(
     meta = load_meta(folder, Files())
     if meta is None:
         _check_may_be_made(path, True)
-    create = options.create and not options.follow
-    shared = connect(settings, folder, meta, options.mode, options.takeover, create)
+    shared = connect_folder(path, settings, options, meta)
     if options.follow:
         shared.told = options.told or (lambda _: None)
     try:
         options = replace(options, create=True, mode=shared.root.mode, hosts=1, durability="os")
-        if settings.mode == "async":
-            shared.lead_by = partial(Shipping, settings)
         from_snapshot = partial(begin_from_snapshot, path, settings, shared.log, shared.root)
         if meta is None:
             from_snapshot(None)
         runtime = _open_with(path, options, opened, shared, from_snapshot)
         remove_leftover(Path(os.path.realpath(path)))
-        node = runtime.nodes[0]
-        store: Any = node.host.store
         if options.follow:
             assert shared.followed is not None
             shared.log.wait_less(
@@ -154,20 +149,38 @@ def _open_replicated(
             runtime.shared_stats = runtime.tail.stats
             runtime.threads.begin_thread("follower", runtime.tail.serve)
             return runtime
-        assert shared.leading is not None
-        node.linger = shared.log.linger if settings.linger is None else settings.linger
-        runtime.shared_stats = shared.leading.stats
-        runtime.wait_less = partial(shared.leading.wait_less, FOLLOWER_TIMEOUT)
-        runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts, shared.leading))
-        shared.leading.failed = partial(runtime.turns.put, node, Tick())
-        if settings.reads == "confirmed":
-            runtime.fresh = partial(_confirm, runtime, store)
-        if settings.beat:
-            runtime.threads.begin_thread("beats", _beat, runtime, shared.leading)
+        begin_term(runtime, settings, shared)
         return runtime
     except BaseException:
         shared.log.close()
         raise
+
+
+def begin_term(runtime: Runtime, settings: Replicate, shared: Connection) -> None:
+    """Has an engine do what the owner of a replicated store does besides its turns."""
+    assert shared.leading is not None
+    node = runtime.nodes[0]
+    store: Any = node.host.store
+    node.linger = shared.log.linger if settings.linger is None else settings.linger
+    runtime.shared_stats = shared.leading.stats
+    runtime.wait_less = partial(shared.leading.wait_less, FOLLOWER_TIMEOUT)
+    runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts, shared.leading))
+    shared.leading.failed = partial(runtime.turns.put, node, Tick())
+    if settings.reads == "confirmed":
+        runtime.fresh = partial(_confirm, runtime, store)
+    if settings.beat:
+        runtime.threads.begin_thread("beats", _beat, runtime, shared.leading)
+
+
+def connect_folder(
+    path: Path, settings: Replicate, options: OpenOptions, meta: Meta | None
+) -> Connection:
+    """Connects a store's folder to its shared log. Errors as `connect`."""
+    create = options.create and not options.follow
+    shared = connect(settings, path / "host-0", meta, options.mode, options.takeover, create)
+    if settings.mode == "async":
+        shared.lead_by = partial(Shipping, settings)
+    return shared
 
 
 def _open_with(

@@ -11,7 +11,7 @@ Next: ../api/engine.py, the face.
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -35,6 +35,7 @@ from ..proto.ids import (
     host_of,
     tablet_id,
     tablet_prefix,
+    tx_id,
 )
 from ..proto.messages import Resolve, Withdraw
 from ..proto.mode_settings import ModeSettings
@@ -53,7 +54,7 @@ from .snapshotting import Snapshotter
 from .statistics import stats
 from .thread_pool import ThreadPool
 from .turn_loop import TurnLoop
-from .wait_primitives import wait_for
+from .wait_primitives import Watches, wait_for
 
 if TYPE_CHECKING:
     from .follower import Tail
@@ -87,18 +88,13 @@ class Runtime:
         self.read_only = read_only
         self.separate = separate
         self.rtt_ms = rtt_ms
+        self.has_places = hooks.has_places
         self.settings = settings or MODES[self.mode].settings()
         self.snapshots = snapshots
         """Bytes and milliseconds of overwritten versions that a host keeps for snapshots."""
-        self.async_clients = separate or rtt_ms > 0
-        self.in_order = hooks.has_places and len(stores) == 1 and not separate and not rtt_ms
-        """Transactions get their places in the order in which they were sent."""
-        self.generation = stores[0].generation
         self.trace = trace
         self._reopen = reopen
-        self.proxy = tablet_id(PROXY, 0, self.generation & 0xFFFFF)
-        # No lock: leaving one needs memory, and this is asked for where there may be none.
-        self._counter = itertools.count(1)
+        self._begin_generation(stores[0].generation)
         self.wait_less: Callable[[], None] | None = None
         """Has a shared log answer soon or never: closing was interrupted."""
         self.fresh: Callable[[], None] | None = None
@@ -130,14 +126,11 @@ class Runtime:
         self.views = self.hooks.views()
         self.transactions = self.hooks.transactions()
         self.outcomes = self.hooks.outcomes()
-        for node in self.nodes:
-            # An engine that was closed properly has taken back what its clients left open.
-            if not read_only and (self.hosts > 1 or not node.host.store.clean):
-                for tablet, tx in node.host.staged_before(self.generation):
-                    node.inbox.append(Deliver(tablet, Withdraw(tx)))
-                    self.turns.submitted.set()
         if not read_only:
-            self._deliver_leftover()
+            self._withdraw_staged()
+            for node in self.nodes:
+                with node.lock:
+                    self._deliver_leftover(node)
         self.maintenance = Maintenance(self)
         self._side: threading.Thread | None = None
         self._snapshotter: Snapshotter | None = None
@@ -172,12 +165,82 @@ class Runtime:
             raise _not_started(error) from error
         self._snapshotter = snapshotter
 
-    def _deliver_leftover(self) -> None:
-        """Delivers, before the first read, messages that tablets with placement "separate" left."""
+    def _begin_generation(self, generation: int) -> None:
+        """Begins the ids of a generation. Who takes one has its generation and number in one step, without a lock:
+        leaving one needs memory, and ids are asked for where there may be none.
+        """
+        self.generation = generation
+        self.proxy = tablet_id(PROXY, 0, generation & 0xFFFFF)
+        self.ids: Iterator[bytes] = map(partial(tx_id, generation), itertools.count(1))
+
+    @property
+    def async_clients(self) -> bool:
+        return self.separate or self.rtt_ms > 0
+
+    @property
+    def in_order(self) -> bool:
+        """Transactions get their places in the order in which they were sent."""
+        return self.has_places and self.hosts == 1 and not self.async_clients
+
+    def _withdraw_staged(self) -> None:
+        """Has the first turns take back what clients of an earlier engine left open."""
         for node in self.nodes:
-            if node.host.delivery.leftover:
-                with node.lock:
-                    self.turns.deliver_leftover(node)
+            # An engine that was closed properly has taken it back.
+            if self.hosts > 1 or not node.host.store.clean:
+                left = node.host.staged_before(self.generation)
+                node.inbox.extendleft(
+                    Deliver(tablet, Withdraw(tx)) for tablet, tx in reversed(left)
+                )
+                if left:
+                    self.turns.submitted.set()
+
+    def _deliver_leftover(self, node: Node) -> None:
+        """Delivers, before the first read, messages that tablets with placement "separate" left. The caller holds
+        the node's lock.
+        """
+        if node.host.delivery.leftover:
+            self.turns.deliver_leftover(node)
+
+    def become_owner(
+        self, stores: Sequence[Store], *, reopen: Any = None, separate: bool = False
+    ) -> None:
+        """Runs the hosts over stores of which this process has just become the owner, in place of another's views.
+
+        Inputs wait for the hosts' locks, and are then for these hosts. After an error the caller stops the engine:
+        it may have changed in part.
+        """
+        with ExitStack() as turns:
+            turns.enter_context(Uninterrupted())
+            for node in self.nodes:
+                turns.enter_context(node.lock)
+            self._begin_generation(stores[0].generation)
+            self._reopen = reopen
+            self.separate = separate
+            self.turns.async_clients = self.async_clients
+            hosts = [self._host(number, store) for number, store in enumerate(stores)]
+            check_ends([host.links for host in hosts])
+            self.names = self.turns.names = Names(stores[0])
+            views: list[Any] = [node.host.store for node in self.nodes]
+            for node, host in zip(self.nodes, hosts, strict=True):
+                node.host = host
+                node.link = None
+            self.read_only = False
+            self.views.begin()
+            self._withdraw_staged()
+            for node in self.nodes:
+                self._deliver_leftover(node)
+        for node, view in zip(self.nodes, views, strict=True):
+            view.give_way(partial(_store_of, node))
+        before = self.turns.watches
+        watches = self.turns.watches = Watches(before)
+        before.end()
+        watches.wake(list(watches.watched))
+        self.threads.ticks = True
+        for node in self.nodes:
+            node.changed.ring()
+            self.turns.poke(node)
+        if self._side is None:
+            self.begin_maintenance()
 
     def _record_refusal(self, tx: bytes) -> None:
         self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))
@@ -200,7 +263,7 @@ class Runtime:
 
     def new_tx(self) -> bytes:
         """Makes a transaction id: (engine generation, counter), known from begin."""
-        return self.generation.to_bytes(4, "big") + next(self._counter).to_bytes(8, "big")
+        return next(self.ids)
 
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""
@@ -396,6 +459,10 @@ class Runtime:
                 self._end_store(node, checkpoint)
         self.replies.end_futures()
         self.ended = True
+
+
+def _store_of(node: Node) -> Store:
+    return node.host.store
 
 
 def _not_started(error: RuntimeError) -> IoError:

@@ -93,7 +93,11 @@ class Views:
         self._cache = BatchCache()
         self._last_read: dict[int, tuple[int, int]] = {}
         """[begin, end) of the batch that was read last, by partition: most reads go on in it, or behind it."""
-        self._distributed = len(nodes) > 1 or bool(nodes[0].host.links)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins to read from the nodes' hosts, as they are now."""
+        self._distributed = len(self._nodes) > 1 or bool(self._nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
         node = self._nodes[0]

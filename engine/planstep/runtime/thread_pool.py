@@ -42,7 +42,7 @@ class ThreadPool:
         self.stopping = Latch()
         self._turns = turns
         self._replies = replies
-        self._ticks = not read_only
+        self.ticks = not read_only
         self._nodes = turns.nodes
         self._hosts = len(turns.nodes)
         self._threads: list[threading.Thread] = []
@@ -241,7 +241,7 @@ class ThreadPool:
                 continue
             ticked = now
             for node in self._nodes:
-                if self._ticks and not node.down and node.host.ticks:
+                if self.ticks and not node.down and node.host.ticks:
                     node.inbox.append(Tick())
                     self._turns.poke(node)
 

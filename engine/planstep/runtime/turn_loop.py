@@ -103,7 +103,7 @@ class TurnLoop:
         self._replies = replies
         self._ledger = ledger
         self._turn_inputs = _TURN_INPUTS if group_commit else 1
-        self._async_clients = async_clients  # clients are outside of the hosts' turns
+        self.async_clients = async_clients  # clients are outside of the hosts' turns
 
     # inputs --------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class TurnLoop:
         size = bytes_of(item)
         try:
             self._replies.admission.admit(item.tx, size, wait)
-            if not self._async_clients:  # else its messages to the tablets count their bytes
+            if not self.async_clients:  # else its messages to the tablets count their bytes
                 item.size = size
             waiter = Waiter(item.tx, size, future)
             # CPython looks for signals after a call, so no handler runs between these two.

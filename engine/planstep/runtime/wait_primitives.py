@@ -133,9 +133,12 @@ class Bell:
 class Watches:
     """Wakes the callers that wait for a partition when it publishes."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: "Watches | None" = None) -> None:
+        """`before`: those in whose place it comes; their callers go on waiting here."""
         self.watched: dict[int, dict[Wake, None]] = {}
-        self._lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
+        if before is not None:
+            self.watched, self.lock = before.watched, before.lock
 
     @contextmanager
     def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
@@ -146,12 +149,12 @@ class Watches:
         """
         tablets = tuple(tablets)
         try:
-            with Uninterrupted(), self._lock:
+            with Uninterrupted(), self.lock:
                 for tablet in tablets:
                     self.watched.setdefault(tablet, {})[wake] = None
             yield
         finally:
-            with Uninterrupted(), self._lock:
+            with Uninterrupted(), self.lock:
                 for tablet in tablets:
                     waiting = self.watched.get(tablet, {})
                     waiting.pop(wake, None)
@@ -162,7 +165,7 @@ class Watches:
         """Ends waiting: the engine is closed."""
 
     def wake(self, published: Iterable[int]) -> None:
-        with self._lock:
+        with self.lock:
             woken = {wake: None for tablet in published for wake in self.watched.get(tablet, ())}
         for wake in woken:
             wake()

@@ -1,0 +1,101 @@
+"""Makes an engine that is attached to a store's owner the owner itself: the owner has ended, and its lock is free.
+
+    host 0's lock, just taken ─▶ the other hosts' ─▶ each store opened, on the tables that its views have open
+         ─▶ replicated: what the shared log has besides, and a new term ─▶ the hosts run over them: runtime.py
+
+What any opener does about a log after a kill is done here, by the same code. Views and open snapshots stay. After
+an error before the hosts run, only the lock has changed: it is free again.
+
+Left out: asking the former owner. Who hands a store over gives up its lock.
+
+Next: ../store/disk_store.py, `take_over`.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import StoreClosed, Trimmed
+from ..store import DiskStore
+from ..store.files import Files
+from ..store.meta import load_meta
+from ..store.owner_lock import OwnerLock
+from .open_stores import OpenOptions, begin_term, connect_folder
+from .replication import Connection
+from .runtime import Runtime
+from .unshipped import Overtaken
+
+_LOCK_SECONDS = 30.0
+"""How long an owner may take from giving up its first host's lock to the last one's."""
+
+
+def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOptions) -> None:
+    """Makes the engine of the store at `path` its owner. The lock of host 0 is the store's from here on, and is
+    released after an error.
+
+    StoreInUse, NoSpace, IoError, LogUnreachable: the engine reads on, and may try again. StoreClosed, Corruption,
+    FormatError, OwnedElsewhere, Fenced, Diverged: nobody can go on as it was; the caller stops the engine.
+    """
+    shared = None
+    if options.replicate is not None:
+        try:
+            meta = load_meta(path / "host-0", Files())
+            shared = connect_folder(path, options.replicate, replace(options, create=False), meta)
+        except BaseException:
+            lock.close()
+            raise
+        options = replace(options, durability="os")
+    try:
+        views = [node.host.store for node in runtime.nodes]
+        stores = take_stores(views, lock, options)
+        try:
+            if shared is not None:
+                _enter(shared, stores[0])
+            runtime.become_owner(stores, separate=options.placement == "separate")
+        except BaseException:
+            _crash(stores)
+            raise
+        if shared is not None and options.replicate is not None:
+            begin_term(runtime, options.replicate, shared)
+    except BaseException:
+        if shared is not None:
+            shared.log.close()
+        raise
+
+
+def take_stores(views: Sequence[Any], lock: OwnerLock, options: OpenOptions) -> list[DiskStore]:
+    """Opens each host's store over the tables of its view, or none of them. Errors as `become_owner`."""
+    stores: list[DiskStore] = []
+    try:
+        for number, view in enumerate(views):
+            own = lock if not number else OwnerLock(view.folder / "lock", _LOCK_SECONDS)
+            store = DiskStore.take_over(
+                view,
+                own,
+                files=options.files,
+                durability=options.durability,
+                segment_bytes=options.segment_bytes,
+            )
+            stores.append(store)
+    except BaseException:
+        _crash(stores)
+        raise
+    return stores
+
+
+def _enter(shared: Connection, store: DiskStore) -> None:
+    try:
+        shared.enter(store)
+    except (Overtaken, Trimmed) as error:
+        raise StoreClosed(
+            f"{store.folder}: another machine has gone on with the store; open it again: {error}"
+        ) from error
+
+
+def _crash(stores: list[DiskStore]) -> None:
+    """Releases stores after an error, which says more than theirs."""
+    for store in reversed(stores):
+        with suppress(Exception):
+            store.crash()

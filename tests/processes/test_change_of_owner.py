@@ -1,0 +1,258 @@
+"""Tests an engine that becomes the owner of its store in place of a process that was killed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from kit import Child, background, until
+
+import planstep
+from planstep.errors import Corruption, OwnedElsewhere, StoreInUse
+from planstep.runtime import change_of_owner, open_stores
+from planstep.runtime.change_of_owner import become_owner
+from planstep.runtime.consistent_cut import open_views
+from planstep.runtime.open_stores import OpenOptions
+from planstep.store.owner_lock import OwnerLock
+
+OWNER = """
+import sys, planstep
+
+db = planstep.open(sys.argv[1], hosts=int(sys.argv[2]), replicate=sys.argv[3] or None)
+db.create_topic("in", partitions=4, exist_ok=True)
+db.create_table("t", shards=3, exist_ok=True)
+print("open", flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "commit":
+        for n in range(int(words[1]), int(words[2])):
+            with db.transaction() as tx:
+                tx.put("t", f"k{n % 50}", n)
+                tx.put("t", "last", n)
+                tx.write("in", b"%d" % n, partition=n % 4)
+    elif words[0] == "checkpoint":
+        for node in db._runtime.nodes:
+            node.host.store.checkpoint()
+    elif words[0] == "stage":
+        tx = db.transaction()
+        tx.write("in", b"s" * 2000, partition=1)
+        tx.flush()
+        print(tx.id, end=" ")
+    elif words[0] == "close":
+        db.close()
+    print(db._runtime.generation, flush=True)
+"""
+HOSTS = [pytest.param(1, id="one host"), pytest.param(3, id="three hosts")]
+
+
+class Owner(Child):
+    """The owner of a store, in another process."""
+
+    def __init__(self, path: Path, hosts: int = 1, replicate: str = "") -> None:
+        super().__init__(OWNER, path, hosts, replicate)
+        assert self.line() == "open"
+
+    def ask(self, *words: object) -> str:
+        self.tell(" ".join(map(str, words)))
+        return self.line()
+
+
+Attach = Callable[[Path], planstep.Engine]
+
+
+@pytest.fixture
+def attach(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attach]:
+    """Opens a store that another process owns, so that this one may become the owner."""
+    opened: list[planstep.Engine] = []
+
+    def attach(path: Path) -> planstep.Engine:
+        with monkeypatch.context() as patched:
+            patched.setattr(open_stores, "open_views", partial(open_views, ownable=True))
+            db = planstep.open(path, read_only=True)
+        db.context.settings = replace(db.context.settings, read_only=False)
+        opened.append(db)
+        return db
+
+    yield attach
+    for db in opened:
+        db.close()
+
+
+def own(db: planstep.Engine, wait: float = 10, **options: Any) -> None:
+    path = Path(db.path)
+    lock = OwnerLock(path / "host-0" / "lock", wait, share=True)
+    become_owner(db._runtime, path, lock, OpenOptions(**options))
+
+
+def rows(db: planstep.Engine) -> dict[Any, Any]:
+    with db.snapshot() as snap:
+        return dict(snap.scan("t"))
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_an_engine_goes_on_as_the_owner(
+    tmp_path: Path, attach: Attach, hosts: int, checkpointed: bool
+) -> None:
+    with Owner(tmp_path / "s", hosts) as owner:
+        owner.ask("commit", 0, 70)
+        if checkpointed:
+            owner.ask("checkpoint")
+        db = attach(tmp_path / "s")
+        before = rows(db)
+        generation = int(owner.ask("commit", 70, 100))
+        with pytest.raises(StoreInUse):
+            own(db, wait=0)
+        owner.kill()
+        own(db)
+    assert before["last"] == 69
+    assert rows(db)["last"] == 99
+    assert db._runtime.generation > generation
+    ids = []
+    for n in range(100, 130):
+        with db.transaction() as tx:
+            tx.put("t", "last", n)
+            tx.write("in", b"%d" % n, partition=n % 4)
+        ids.append(tx.id)
+    assert len(set(ids)) == 30 and all(id.startswith(f"{db._runtime.generation}-") for id in ids)
+    db.create_table("more")
+    db.table("more").put("k", 1)
+    assert db.topic("in").read(partition=1)[-1].value == b"129"
+    held = rows(db)
+    db.close()
+    with planstep.open(tmp_path / "s") as again:
+        assert rows(again) == held and again.table("more").get("k") == 1
+        assert again._runtime.generation == db._runtime.generation + 1
+        assert len(again.topic("in").read()) == 130
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_what_others_staged_is_taken_back(tmp_path: Path, attach: Attach, hosts: int) -> None:
+    with Owner(tmp_path / "s", hosts) as owner:
+        tx = owner.ask("stage").split()[0]
+        db = attach(tmp_path / "s")
+        assert staged(db)
+        owner.kill()
+        own(db)
+    db.topic("in").write(b"x", partition=1)
+    until(lambda: not staged(db))
+    assert db.outcome(tx).state in ("unknown", "refused")
+    assert [record.value for record in db.topic("in").read()] == [b"x"]
+
+
+def staged(db: planstep.Engine) -> list[Any]:
+    return [one for node in db._runtime.nodes for one in node.host.staged_before(1 << 31)]
+
+
+def test_those_that_wait_for_records_get_those_of_the_new_owner(
+    tmp_path: Path, attach: Attach
+) -> None:
+    with Owner(tmp_path / "s") as owner:
+        db = attach(tmp_path / "s")
+        with background(partial(db.topic("in").read, partition=2, timeout=60)) as (read,):
+            until(lambda: db._runtime.turns.watches.watched)
+            owner.kill()
+            own(db)
+            assert not read.done()
+            db.topic("in").write(b"x", partition=2)
+            assert [record.value for record in read.result(60)] == [b"x"]
+        assert not db._runtime.turns.watches.watched
+
+
+def test_one_that_cannot_become_the_owner_reads_on(tmp_path: Path, attach: Attach) -> None:
+    """The lock is free again, for others or for another try."""
+    with Owner(tmp_path / "s") as owner:
+        owner.ask("commit", 0, 20)
+        db = attach(tmp_path / "s")
+        owner.kill()
+    (segment,) = (tmp_path / "s" / "host-0").glob("log-*")
+    data = segment.read_bytes()
+    segment.write_bytes(data[:300] + bytes(100) + data[400:])
+    for _ in range(2):
+        with pytest.raises(Corruption):
+            own(db)
+        assert rows(db)["last"] == 19
+    segment.write_bytes(data)
+    own(db)
+    db.table("t").put("last", 20)
+    assert rows(db)["last"] == 20
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_the_locks_of_all_hosts_are_needed(
+    tmp_path: Path, attach: Attach, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    monkeypatch.setattr(change_of_owner, "_LOCK_SECONDS", 0.05)
+    with Owner(tmp_path / "s", 3) as owner:
+        owner.ask("commit", 0, 20)
+        db = attach(tmp_path / "s")
+        owner.kill()
+    lock = OwnerLock(tmp_path / "s" / f"host-{taken}" / "lock")
+    with pytest.raises(StoreInUse):
+        own(db)
+    assert rows(db)["last"] == 19
+    lock.close()
+    own(db)
+    db.table("t").put("last", 20)
+    assert rows(db)["last"] == 20
+
+
+def test_many_kills(tmp_path: Path, attach: Attach) -> None:
+    """Each owner is killed amid its commits; all that it acknowledged is there, each once."""
+    acknowledged = 0
+    random = Random(1)
+    for _ in range(6):
+        with Owner(tmp_path / "s") as owner:
+            db = attach(tmp_path / "s")
+            view: Any = db._runtime.nodes[0].host.store
+            turn = view.mark().turn + random.randrange(30)
+            owner.tell(f"commit {acknowledged} {acknowledged + 400}")
+            until(lambda view=view, turn=turn: view.mark().turn >= turn)
+            owner.kill()
+            own(db)
+        found = [int(record.value) for record in db.topic("in").read()]
+        acknowledged = max(found, default=-1) + 1
+        assert sorted(found) == list(range(acknowledged))
+        if found:
+            assert rows(db)["last"] == acknowledged - 1
+        with db.transaction() as tx:
+            tx.put("t", "last", acknowledged)
+            tx.write("in", b"%d" % acknowledged, partition=acknowledged % 4)
+        acknowledged += 1
+        db.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_replicated_store_gets_a_new_term(tmp_path: Path, attach: Attach, mode: str) -> None:
+    """From the same folder, so nothing is taken over from another machine."""
+    url = (tmp_path / "log").as_uri()
+    with Owner(tmp_path / "s", 1, url) as owner:
+        term = int(owner.ask("commit", 0, 30))
+        db = attach(tmp_path / "s")
+        owner.kill()
+        own(db, replicate=planstep.Replicate(url, mode=mode))
+    assert db._runtime.generation > term and rows(db)["last"] == 29
+    db.table("t").put("last", 30)
+    assert db._runtime.stats()["shared_log"]["role"] == "owner"
+    db.close()
+    with planstep.open(tmp_path / "other", replicate=url) as other:
+        assert rows(other)["last"] == 30
+
+
+def test_a_replicated_store_that_another_machine_has_taken_over(
+    tmp_path: Path, attach: Attach
+) -> None:
+    url = (tmp_path / "log").as_uri()
+    with Owner(tmp_path / "s", 1, url) as owner:
+        owner.ask("commit", 0, 30)
+        db = attach(tmp_path / "s")
+        owner.kill()
+    with planstep.open(tmp_path / "other", replicate=url, takeover=True) as other:
+        other.table("t").put("last", 77)
+        with pytest.raises(OwnedElsewhere):
+            own(db, replicate=planstep.Replicate(url))
+    assert rows(db)["last"] == 29
+    OwnerLock(tmp_path / "s" / "host-0" / "lock").close()
