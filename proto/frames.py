@@ -127,7 +127,8 @@ class NewIds(NamedTuple):
 class Join(NamedTuple):
     """Joins a consumer of a topic with that many readers, or changes their number.
 
-    `lanes` are those that the process has from an owner before. `party` is that of an exclusive consumer.
+    `lanes` are those that the process has from an owner before. `party` is that of an exclusive consumer. A process
+    that does not answer for `lease_ms` loses its lanes.
     """
 
     topic: Tablet
@@ -135,6 +136,7 @@ class Join(NamedTuple):
     readers: Annotated[int, _SOME]
     lanes: _Lanes = ()
     party: _Word | None = None
+    lease_ms: Annotated[int, Within(1, 1 << 40)] = 30_000
 
 
 class Leave(NamedTuple):
@@ -152,12 +154,16 @@ class Given(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Asks for ranges of an individual consumer's lane, of at most so many records."""
+    """Asks for ranges of an individual consumer's lane, of at most so many records; for none it is not answered.
+
+    `ranges` are those that the process has from an owner before.
+    """
 
     topic: Tablet
     consumer: Name
     lane: _Lane
     records: _Number
+    ranges: _Ranges = ()
 
 
 class Free(NamedTuple):
@@ -273,7 +279,10 @@ class Ids(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Tells which lanes of a consumer the process has now."""
+    """Tells which lanes of a consumer the process has now; `Given` of that epoch answers it, with those it lost.
+
+    Epoch 0 answers `Leave`, and a `Join` that an exclusive consumer's process refuses.
+    """
 
     topic: Tablet
     consumer: Name
