@@ -16,6 +16,9 @@ from typing import TypeAlias
 Range: TypeAlias = tuple[int, int]
 """Offsets [begin, end)."""
 
+_RANGES_MAX, _RECORDS_MAX = 10_000, 1_000_000
+"""The most ranges that a party's claims in a lane may have, and the most records of one claim."""
+
 
 def without(ranges: Iterable[Range], taken: Sequence[Range]) -> list[Range]:
     """Returns the parts of ranges that no taken one overlaps; both are disjoint and ascending."""
@@ -65,7 +68,8 @@ class LaneClaims:
 
     def bring(self, party: int, ranges: Iterable[Range]) -> None:
         """Notes what a party has from an owner before, or alone; what another one has stays the other's."""
-        self._add(party, without(merged(ranges), self.taken))
+        mine = without(merged(ranges), self.taken)
+        self._add(party, mine[: max(0, _RANGES_MAX - len(self.claims.get(party, ())))])
 
     def claim(
         self, party: int, records: int, part: tuple[int, int], free: Iterable[Range]
@@ -76,7 +80,7 @@ class LaneClaims:
         """
         left = without(free, self.taken)
         weight, all_weight = part
-        most = records
+        most = records = min(records, _RECORDS_MAX)
         if weight < all_weight:  # half of its part: the rest goes to whoever is ready first
             most = min(records, max(1, counted(left) * weight // (2 * all_weight)))
         given: list[Range] = []
@@ -94,8 +98,10 @@ class LaneClaims:
 
     def free(self, party: int, ranges: Iterable[Range]) -> None:
         """Frees ranges of a party's claims; what it has not claimed is left alone."""
-        rest = without(self.claims.pop(party, ()), merged(ranges))
-        if rest:
+        rest = without(self.claims.get(party, ()), merged(ranges))
+        if not rest:
+            self.claims.pop(party, None)
+        elif len(rest) <= _RANGES_MAX:
             self.claims[party] = rest
 
     def leave(self, party: int) -> bool:

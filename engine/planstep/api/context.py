@@ -23,6 +23,7 @@ from .retry import Losers
 from .snapshot import SnapshotView
 from .topics.group_registry import GroupRegistry
 from .topics.linger_timer import Lingering
+from .topics.stored_consumers import StoredConsumers
 from .transaction.snapshot_reader import Reading
 from .transaction.transaction import Transaction
 
@@ -74,6 +75,7 @@ class Context:
         self._producers: list[bytes] = []  # of closed writers that had no name
         runtime.maintenance.reading = self._lowest_read
         runtime.maintenance.leases = self.groups.tidy
+        runtime.consumers = StoredConsumers(runtime)
 
     def check(self) -> None:
         """Raises ForkedProcess or EngineClosed where the engine cannot be used."""

@@ -48,6 +48,7 @@ from .ledger import Ledger
 from .maintenance import Maintenance
 from .mode_hooks import ModeHooks
 from .network import Network
+from .process_shares import ProcessShares
 from .replies import ReplyBook
 from .snapshot_reads import Snapshot
 from .snapshotting import Snapshotter
@@ -58,6 +59,7 @@ from .wait_primitives import Watches, wait_for
 
 if TYPE_CHECKING:
     from .follower import Tail
+    from .shares_of_links import Consumers
 
 _LOOK_SECONDS = 0.5
 
@@ -108,6 +110,9 @@ class Runtime:
         self.names = Names(stores[0])
         self.admission = Admission()
         self.ledger = Ledger()
+        self.shares = ProcessShares()
+        self.consumers: Consumers | None = None
+        """What sharing consumers among processes must know of topics; the face sets it."""
         self.replies = self.reply_book(self.hosts, self.admission, self._record_refusal)
         self.replies.remembered = hooks.has_places
         self.turns = self.turn_loop(

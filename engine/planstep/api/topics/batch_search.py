@@ -18,6 +18,7 @@ from ..columns.batch import ReadBatch, counted
 from ..transaction.snapshot_reader import Reading, below, end_of
 from .consumer_group import Group
 from .group_state import FreeRange, Member, PartitionLease
+from .lane_sharing import ANSWER_SECONDS
 from .leased_transaction import Leased, LeasedTransaction
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Wait:
     deadline: float | None
     lapsed: int
     held: int = 0
+    share_until: float = 0.0
+    """It waits so long for the owner of the store to tell which partitions it may read."""
 
 
 class BatchSearch:
@@ -126,12 +129,20 @@ class BatchSearch:
             if group.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
-            waits = (full or sent) and not self._context.runtime.owns_this_thread()
+            waits = full or sent or (group.sharing.waits and self._awaits_share(wait))
+            waits = waits and not self._context.runtime.owns_this_thread()
             pause = _LOOK_SECONDS if waits else self._left(wait)
             if pause:
                 pause = min(pause, group.next_due())
             wait.held = flights if full or (pause and self._until_idle) else 0
             return None, pause
+
+    def _awaits_share(self, wait: Wait) -> bool:
+        if self.policy is not None and self.policy.stopping:
+            return False
+        now = time.monotonic()
+        wait.share_until = wait.share_until or now + ANSWER_SECONDS
+        return now < wait.share_until
 
     def _left(self, wait: Wait) -> float:
         """Returns how many seconds to wait for records when there are none."""
@@ -170,7 +181,7 @@ class BatchSearch:
             for lane in lanes:
                 with lane.lock:
                     changes = lane.changes
-                    free = group.free(member, lane, reading)
+                    free = group.free(member, lane, reading, self.max_records)
                     if free is None:
                         continue
                     if tx is None:
@@ -178,7 +189,7 @@ class BatchSearch:
                         if alone:
                             tx.life.use_reading(reading)
                     if not alone:
-                        free = group.free(member, lane, tx.life.view())
+                        free = group.free(member, lane, tx.life.view(), self.max_records)
                     batch = None if free is None else self._read(tx, lane, free, changes)
                 if batch is not None:
                     return Leased(tx, batch)

@@ -12,9 +12,10 @@ range, and no commit waits.
 
 Readers share the lanes evenly; a lane moves to another reader when it has no flights. A reader that does nothing
 for `lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. The group decides only
-which reader tries; the conditions of the transactions decide what counts.
+which reader tries; the conditions of the transactions decide what counts. Where other processes read for the
+consumer too, lane_sharing.py says which lanes and ranges are this one's.
 
-What it leaves out: other processes (a store has one owner). Next: reader.py.
+Next: reader.py.
 """
 
 import logging
@@ -42,6 +43,7 @@ from .group_state import (
     PartitionLease,
     first_gap,
 )
+from .lane_sharing import LaneSharing
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -81,6 +83,10 @@ class Group:
         self._lock = threading.Lock()
         self._look_at = 0.0  # no lease runs out before
         self._redelivery = runtime.hooks.redelivery
+        self.sharing = LaneSharing(
+            runtime, info, self.leases, self.flights, self._change, lease_seconds
+        )
+        self.sharing.begin()
 
     def _change(self, change: Callable[[], None]) -> None:
         """Calls `change` with the lock held; then, without it, ends futures, and wakes the readers if something
@@ -90,10 +96,13 @@ class Group:
             with once_free(self._lock):
                 before = leases.changes
                 change()
+                if not self.sharing.alone:
+                    self.sharing.tell()
                 ended, flights.ended = flights.ended, []
                 later, flights.later = flights.later, []
             for action in later:
                 action()
+            self.sharing.deliver()
             if leases.changes != before:
                 self.wake()
             elif self.waiters:
@@ -133,6 +142,7 @@ class Group:
             now = member.active_at = self._clock()
             for flight in self.flights.of(member):
                 flight.until = now + self.lease_seconds
+            self.sharing.renew()
 
     def _leave(self, member: Member) -> None:
         member.departed = True
@@ -208,6 +218,7 @@ class Group:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
         with once_free(self._lock):
             member.active_at = self._clock()
+            self.sharing.check()
             if member.departed or member.flights >= member.in_flight:
                 return []
             if member.active:
@@ -228,8 +239,11 @@ class Group:
                 for flight in lane.going(self.individual)
             )
 
-    def free(self, member: Member, lane: PartitionLease, reading: "Reading") -> FreeRange | None:
-        """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
+    def free(
+        self, member: Member, lane: PartitionLease, reading: "Reading", most: int
+    ) -> FreeRange | None:
+        """Returns the range to read next; the reader takes `most` records of it. The caller holds the lane's lock,
+        and `begin`s the range it read."""
         with once_free(self._lock):
             if not (self.individual or lane.owner is member or lane.owner is None):
                 return None
@@ -242,7 +256,15 @@ class Group:
         position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
         log_end = reading.bounds(lane.tablet)[1]
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
-        gap = first_gap(position, log_end, [*ranges, *held, *back], first_shown)
+        if self.sharing.alone or not self.individual:
+            gap = first_gap(position, log_end, [*ranges, *held, *back], first_shown)
+        else:
+            with once_free(self._lock):
+                others = self.sharing.others(lane, log_end)
+            gap = first_gap(position, log_end, [*ranges, *held, *back, *others], first_shown)
+            with Uninterrupted(), once_free(self._lock):
+                self.sharing.ask(lane, gap is None, log_end, back, most)
+            self.sharing.deliver()
         if gap is None or not lane.handed_back.ranges:
             return None if gap is None else FreeRange(*gap, moved, log_end, 0)
         with once_free(self._lock):
@@ -269,6 +291,7 @@ class Group:
                 flight.overdue_at = self._clock() + self._redelivery.ack_timeout_seconds
                 self._look_at = min(self._look_at, flight.overdue_at)
             self.flights.begin(flight)
+            self.sharing.began(flight)
             return flight
 
     def idle(self, reading: "Reading") -> bool:
@@ -346,7 +369,8 @@ class Group:
         """Calls `wake`, within the `with`, when a partition that the reader may have publishes, or a lease changes
         hands."""
         self.waiters[wake] = member
-        tablets = [lane.tablet for lane in self.lanes if lane.owner is member or lane.owner is None]
+        own = self.leases.own
+        tablets = [lane.tablet for lane in own if lane.owner is member or lane.owner is None]
         try:
             with self.runtime.turns.watches.watch(tablets, wake):
                 yield

@@ -127,6 +127,7 @@ class Flights:
         if due is not None:
             lane.handed_back.add(flight.begin, flight.end, due)
         if step is not None:
+            flight.committed = True
             lane.done.append((flight.begin, flight.end, step))
         failed = step is None
         while at < len(lane.flights) and lane.flights[at].state == READY:

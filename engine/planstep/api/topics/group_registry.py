@@ -48,12 +48,20 @@ class GroupRegistry:
         with self._lock:
             group = self._groups.get((info.id, consumer))
             if group is None or group.empty:
+                if group is not None:
+                    group.sharing.close()
                 group = Group(self._runtime, info, consumer, lease_seconds)
                 self._groups[info.id, consumer] = group
             if exclusive:  # another thread's reader may have come meanwhile
                 self._check_party(group, party)
             member = group.join(name, in_flight)
             member.party = party
+        if exclusive and not group.sharing.alone:
+            try:
+                group.sharing.wait(group.waiters, member)
+            except BaseException:
+                group.leave(member)
+                raise
         if joined is not None:
             member.generation, member.id = joined
             group.generation = max(group.generation, member.generation)
@@ -80,6 +88,7 @@ class GroupRegistry:
             with self._lock:
                 if group.empty and self._groups.get(key) is group:
                     del self._groups[key]
+                    group.sharing.close()
 
     def close(self, error: Exception) -> None:
         """Fails all commits that still wait for their turn with this error."""

@@ -57,6 +57,9 @@ class PartitionLease:
         self.tablet = tablet
         self.owner: Member | None = None
         self.moving = False
+        self.here = (
+            True  # not another process's; one that goes there is `moving` until it has no flights
+        )
         # Flights that ended, and owners that left: what was looked up before is old.
         self.changes = 0
         self.flights: list[InFlightBatch] = []
@@ -113,6 +116,7 @@ class InFlightBatch:
         self.redeliveries = 0
         self.overdue_at = inf
         self.overdue = False  # it was handed out again; its transaction may commit all the same
+        self.committed = False
         self.state = OPEN
         self.sent = False  # by its owner, who need do nothing more for it
         self.pending: tuple[bytes, Parts, ReplySink] | None = None
@@ -151,8 +155,13 @@ class LaneLeases:
         self.lanes = [
             PartitionLease(number, tablet) for number, tablet in enumerate(info.partitions)
         ]
+        self.own = self.lanes
+        """The lanes that are this process's: all while no other one reads for the consumer."""
         self.members: dict[Member, None] = {}
         self.changes = 0  # lanes that were released, readers that came or left
+        self._going: dict[
+            PartitionLease, None
+        ] = {}  # to other processes, once they have no flights
 
     def share(self) -> None:
         """Marks the lanes above their owner's even share as moving: they are released once they have no flights."""
@@ -160,21 +169,45 @@ class LaneLeases:
         owned: dict[Member, int] = {}
         for lane in self.lanes:
             if lane.owner is not None:
-                owned[lane.owner] = owned.get(lane.owner, 0) + 1
-                lane.moving = owned[lane.owner] > most
+                if lane.here:
+                    owned[lane.owner] = owned.get(lane.owner, 0) + 1
+                    lane.moving = owned[lane.owner] > most
                 if lane.moving:
                     self.release_moving(lane)
+
+    def set_own(self, numbers: Iterable[int]) -> None:
+        """Makes these lanes the process's own. The others go: `take_given` returns each that has no flights."""
+        own = dict.fromkeys(numbers)
+        for lane in self.lanes:
+            if lane.here and lane.number not in own:
+                lane.here = False
+                lane.moving = lane.owner is not None
+                self._going[lane] = None
+            elif not lane.here and lane.number in own:
+                lane.here = True
+                lane.changes += 1  # another process may have moved the position
+                self._going.pop(lane, None)
+        self.own = [lane for lane in self.lanes if lane.here]
+        self.changes += 1
+        self.share()
+
+    def take_given(self) -> list[int]:
+        """Returns the lanes that have gone since the last call: neither readers nor flights have them."""
+        gone = [lane for lane in self._going if lane.owner is None and not lane.flights]
+        for lane in gone:
+            del self._going[lane]
+        return [lane.number for lane in gone]
 
     def _most(self, member: Member | None) -> int:
         """Returns an even share of the lanes among the active readers, `member` included."""
         reading = sum(other.active or other is member for other in self.members)
-        return -(-len(self.lanes) // max(1, reading))
+        return -(-len(self.own) // max(1, reading))
 
     def offered(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look, each time beginning with another."""
         member.turn += 1
-        turn = member.turn % len(self.lanes)
-        order = self.lanes[turn:] + self.lanes[:turn]
+        turn = member.turn % max(1, len(self.own))
+        order = self.own[turn:] + self.own[:turn]
         if self.individual:
             return order
         owned = [lane for lane in order if lane.owner is None or lane.owner is member]
@@ -185,7 +218,7 @@ class LaneLeases:
         """Gives the lane to this reader; False when it may not have it, or the lane has changed since the look."""
         if self.individual or lane.owner is member:
             return True
-        if lane.owner is not None or member.lanes >= self._most(member):
+        if lane.owner is not None or not lane.here or member.lanes >= self._most(member):
             return False
         if lane.changes != changes:
             return False
