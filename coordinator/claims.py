@@ -66,10 +66,12 @@ class LaneClaims:
     def taken(self) -> list[Range]:
         return merged(one for ranges in self.claims.values() for one in ranges)
 
-    def bring(self, party: int, ranges: Iterable[Range]) -> None:
-        """Notes what a party has from an owner before, or alone; what another one has stays the other's."""
+    def bring(self, party: int, ranges: Iterable[Range]) -> list[Range]:
+        """Notes what a party has from an owner before, or alone, and returns what is the party's: what another one
+        has stays the other's."""
         mine = without(merged(ranges), self.taken)
         self._add(party, mine[: max(0, _RANGES_MAX - len(self.claims.get(party, ())))])
+        return self.claims.get(party, [])
 
     def claim(
         self, party: int, records: int, part: tuple[int, int], free: Iterable[Range]

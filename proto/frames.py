@@ -154,9 +154,9 @@ class Given(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Asks for ranges of an individual consumer's lane, of at most so many records; for none it is not answered.
+    """Asks for ranges of an individual consumer's lane, of at most so many records.
 
-    `ranges` are those that the process has from an owner before.
+    `ranges` are those that the process has from an owner before; it is answered first which of them it has.
     """
 
     topic: Tablet

@@ -26,6 +26,7 @@ class ClaimedRanges:
         """Ranges to be freed: they are consumed, or have no record."""
         self.asked = False
         """A question is on its way."""
+        self._brought = False
         self._nothing_below = 0
         self._again_at = 0.0
 
@@ -65,8 +66,24 @@ class ClaimedRanges:
         self._nothing_below, self._again_at = end, now + _AGAIN_SECONDS
         return _BATCHES * most
 
+    def lose(self) -> None:
+        """Notes that a question will have no answer."""
+        self.asked = self._brought = False
+        self._nothing_below = 0
+
+    def bring(self) -> list[Range]:
+        """Returns what this process has, for an owner to confirm."""
+        self._brought = True
+        return self.all
+
     def take(self, ranges: Sequence[Range]) -> None:
-        """Takes the answer to a question, or what became free since."""
+        """Takes what the owner has confirmed, then the answer to a question, or what became free since."""
+        if self._brought:
+            self._brought = False
+            others = without([(0, 1 << 63)], merged(ranges))
+            self.claimed = without(self.claimed, others)
+            self.in_hand = without(self.in_hand, others)
+            return
         self.asked = False
         if ranges:
             self._nothing_below = 0

@@ -120,7 +120,7 @@ class ConsumerShare:
         """Asks for ranges of so many records, and frees what has ended."""
         self.free(lane)
         if not self._tell(Claim(*self.key, lane, records)):
-            self.claims_of(lane).asked = False
+            self.claims_of(lane).lose()
 
     def free(self, lane: int) -> None:
         ended = self.claims_of(lane).to_free()
@@ -133,6 +133,12 @@ class ConsumerShare:
         self._process.forget(self)
 
     # what the owner does --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begins without lanes, since other processes may have them."""
+        if self.alone:
+            self.alone = False
+            self.user.set_lanes(())
 
     def share(self) -> None:
         """Stops being alone: joins with all lanes if it has readers, and with the ranges in hand."""
@@ -156,7 +162,7 @@ class ConsumerShare:
         self._joined = self._owes = False
         self._epoch = 0
         for claims in self.claims.values():
-            claims.asked = False
+            claims.lose()
         self.user.changed()
 
     def rejoin(self) -> None:
@@ -198,7 +204,7 @@ class ConsumerShare:
         if first and self._joined:
             for lane, claims in sorted(self.claims.items()):
                 if claims.all:
-                    self._tell(Claim(*key, lane, 0, tuple(claims.all)))
+                    self._tell(Claim(*key, lane, 0, tuple(claims.bring())))
 
     def _forget(self) -> None:
         self.known = self.refused = self._owes = False
@@ -239,7 +245,7 @@ class ProcessShares:
         if self._attached or self._is_shared(
             share.key
         ):  # asked behind `open`: else `share` finds it
-            share.user.change(share.share)
+            share.user.change(share.begin)
 
     def forget(self, share: ConsumerShare) -> None:
         with self._lock:

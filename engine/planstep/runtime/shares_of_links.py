@@ -32,8 +32,8 @@ HERE = 0
 """The party of the owner's own groups; links have other numbers."""
 _CONSUMERS_MAX, _LANES_MAX = 1_000, 1_000_000
 """Limits of what one process reads for."""
-_LOOKS = 3
-"""A silent process is asked so often within its lease."""
+_PAUSE = 1 / 3
+"""The part of its lease after which a silent process is asked; it has the rest to answer."""
 
 
 class Consumers(Protocol):
@@ -266,11 +266,11 @@ class SharesOfLinks:
 
     def _claim(self, state: _Consumer | None, key: Key, link: int, frame: Claim) -> None:
         if state is None or link not in state.parties or frame.lane >= state.number:
-            if frame.records:
-                self._tell(link, Claimed(*key, frame.lane, ()))
+            self._tell(link, Claimed(*key, frame.lane, ()))
             return
         if frame.ranges:
-            state.claims_of(frame.lane).bring(link, frame.ranges)
+            mine = state.claims_of(frame.lane).bring(link, frame.ranges)
+            self._tell(link, Claimed(*key, frame.lane, tuple(mine)))
         if frame.records and self._settled:
             given = self._give(state, key, (link, frame.lane), frame.records)
             self._tell(link, Claimed(*key, frame.lane, tuple(given)))
@@ -312,12 +312,13 @@ class SharesOfLinks:
 
     def _look_at(self, state: _Consumer, key: Key, link: int, now: float) -> None:
         party = state.parties[link]
-        if now - party.asked_at > party.lease_seconds:
+        pause = party.lease_seconds * _PAUSE
+        if now - party.asked_at > party.lease_seconds - pause:
             party.silent = True
             self._empty(state, key, link)
             self._epoch = state.lanes.epoch = max(self._epoch, state.lanes.epoch) + 1
             self._tell(link, Shares(*key, self._epoch, ()))  # what it finds when it goes on
-        elif now - party.heard_at > party.lease_seconds / _LOOKS and party.asked_at == inf:
+        elif now - party.heard_at > pause and party.asked_at == inf:
             party.asked_at = now
             self._tell_all(state, key, [self._shown(state, link)])
 
