@@ -74,6 +74,7 @@ class Context:
         self._keyless_turns: dict[int, Any] = {}
         self._producers: list[bytes] = []  # of closed writers that had no name
         runtime.maintenance.reading = self._lowest_read
+        runtime.maintenance.open_floors = self._open_floors
         runtime.maintenance.leases = self.groups.tidy
         runtime.consumers = StoredConsumers(runtime)
 
@@ -165,6 +166,21 @@ class Context:
         """Returns the lowest offset in a partition that open transactions are about to consume."""
         floors = [conditions.floor(tablet) for conditions in list(self.consuming.values())]
         return min((floor for floor in floors if floor is not None), default=None)
+
+    def _open_floors(self) -> dict[int, int]:
+        """Returns the lowest offset that open transactions are about to consume, by partition with retention."""
+        floors: dict[int, int] = {}
+        for conditions in list(self.consuming.values()):
+            for tablet, floor in conditions.floors().items():
+                floors[tablet] = min(floor, floors.get(tablet, floor))
+        topics = list(self.runtime.names.topics.values()) if floors else []
+        trimmed = {
+            tablet
+            for topic in topics
+            if topic.retention_ms is not None or topic.retention_bytes is not None
+            for tablet in topic.partitions
+        }
+        return {tablet: floor for tablet, floor in floors.items() if tablet in trimmed}
 
     # writers -------------------------------------------------------------------------------
 

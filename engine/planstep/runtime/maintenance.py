@@ -22,6 +22,7 @@ from ..proto.batch import HEADER_BYTES, timestamp_of
 from ..proto.ids import CATALOGUE_ID, host_of, tablet_prefix
 from ..proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
 from .catalog import Dropped, Name, TopicInfo
+from .floors import Floors
 from .wait_primitives import Latch, Signal
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class Maintenance:
         self.trimmed = 0
         self.reading: Callable[[int], int | None] = lambda tablet: None
         """The lowest offset that open transactions have read in a partition; the face sets it."""
+        self.open_floors: Callable[[], dict[int, int]] = dict
+        """The lowest offsets that open transactions have read, by partition, where retention may trim it; for a
+        process that is attached. The face sets it."""
+        self.floors = Floors()
+        """Those of attached processes, at the owner."""
         self.leases: Callable[[], None] = lambda: None
         """Ends leases that have expired; the face sets it."""
 
@@ -82,9 +88,8 @@ class Maintenance:
         for partition, tablet in enumerate(topic.partitions):
             start, end = self._runtime.views.log_bounds(tablet)
             offset = self._due(topic, tablet, (start, end), now_ms)
-            floor = self.reading(tablet)
-            if floor is not None:
-                offset = min(offset, floor)
+            floors = self.reading(tablet), self.floors.lowest(tablet)
+            offset = min([offset, *(floor for floor in floors if floor is not None)])
             if offset > start:
                 self.trim(tablet, offset)
                 trimmed(topic.name, partition, offset)

@@ -80,9 +80,14 @@ class Conditions:
 
     def floor(self, tablet: int) -> int | None:
         """Returns the lowest offset of a partition that the transaction is about to consume."""
-        begins = [begin for begin, _ in self.consumed.get(tablet, {}).values()]
-        begins += [ranges[0][0] for ranges in self.acked.get(tablet, {}).values()]
+        begins = [begin for begin, _ in list(self.consumed.get(tablet, {}).values())]
+        begins += [ranges[0][0] for ranges in list(self.acked.get(tablet, {}).values())]
         return min(begins, default=None)
+
+    def floors(self) -> dict[int, int]:
+        """Returns the floor of each partition that the transaction is about to consume from."""
+        floors = {tablet: self.floor(tablet) for tablet in [*self.consumed, *self.acked]}
+        return {tablet: floor for tablet, floor in floors.items() if floor is not None}
 
     def consumed_to(self, tablet: int, consumer: str) -> int | None:
         """Returns the offset up to which this transaction has read, None when it has not read there."""
