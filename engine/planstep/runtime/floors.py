@@ -41,7 +41,7 @@ class Floors:
 
 
 class FloorReport:
-    """What an attached process has told of its own transactions."""
+    """Tells the floors of an attached process's own transactions."""
 
     def __init__(self) -> None:
         self._told: dict[int, int] = {}
