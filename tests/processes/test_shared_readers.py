@@ -1,5 +1,6 @@
 """Tests readers of several processes on one store: their groups have lines in memory in place of sockets."""
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -66,6 +67,37 @@ def test_processes_consume_each_record_once(mode: str, kind: str) -> None:
         for db in faces:
             db.context.groups.tidy()
         until(lambda: store.links.stats() == {"consumers": 0, "parties": 0, "claims": 0})
+
+
+@pytest.mark.parametrize("kind", ["cumulative", "individual"])
+def test_links_that_end_and_new_owners_lose_no_record(kind: str) -> None:
+    with opened("deterministic", 6, 200, kind) as store:
+        store.owner.create_table("n")
+        faces = [store.owner, store.attach(), store.attach(), store.attach()]
+        draw = random.Random(3)
+
+        def run(db: Engine) -> int:
+            def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+                for value in batch.values:
+                    tx.add("n", value, 1)
+
+            done = db.process(count, "in", "c", workers=2, max_records=3, until_idle=True)
+            return done.records
+
+        with ThreadPoolExecutor(len(faces)) as pool:
+            running = [pool.submit(run, db) for db in faces]
+            while not all(future.done() for future in running):
+                db = draw.choice(faces)
+                if draw.random() < 0.5:
+                    store.move(db)
+                elif db is not store.owner:
+                    store.kill(db)
+                    store.link(db)
+                time.sleep(0.02)
+            assert sum(future.result(120) for future in running) == 1_200
+        with store.owner.snapshot() as snap:
+            counts = [value for _, value in snap.scan("n")]
+        assert counts == [1] * 1_200
 
 
 @pytest.mark.parametrize("mode", MODES)
