@@ -126,6 +126,20 @@ class Coordinator:
         else:
             raise AssertionError(f"coordinator got {message!r}")
 
+    def known(self, tx: bytes) -> OutcomeRow | None:
+        """Returns a transaction's record, or one in its place: EXPIRED where it may be forgotten, PLANNED where it
+        waits for its place in this turn. None: it had no place, and was not refused.
+        """
+        row = self._outcome(tx)
+        if row is not None:
+            return row
+        if tx in self.pending:
+            return OutcomeRow(PLANNED, 0, 0, 0, ())
+        forgotten: bytes | None = self.space.get(b"f")
+        if forgotten is not None and tx <= forgotten:
+            return OutcomeRow(EXPIRED, 0, 0, 0, ())
+        return None
+
     def _outcome(self, tx: bytes) -> OutcomeRow | None:
         row: OutcomeFields | None = self.space.get(b"o" + tx)
         return None if row is None else OutcomeRow._make(row)

@@ -142,6 +142,14 @@ class DiskFull(NamedTuple):
     """The disk of the tablet's host is full."""
 
 
+class OwnerEnded(NamedTuple):
+    """It was aborted, or refused; its owner ended before it said why."""
+
+
+class RecordForgotten(NamedTuple):
+    """Its owner ended before it said how it ended, and the record of that is forgotten."""
+
+
 Why: TypeAlias = (
     NotNext
     | ConsumerMoved
@@ -162,6 +170,8 @@ Why: TypeAlias = (
     | RefusedUnplanned
     | Withdrawn
     | DiskFull
+    | OwnerEnded
+    | RecordForgotten
 )
 
 _CLASSES: dict[str, Any] = {
@@ -184,6 +194,8 @@ _CLASSES: dict[str, Any] = {
     "refused": RefusedUnplanned,
     "withdrawn": Withdrawn,
     "space": DiskFull,
+    "owner": OwnerEnded,
+    "forgotten": RecordForgotten,
 }
 _CAUSES = {kind: cause for cause, kind in _CLASSES.items()}
 

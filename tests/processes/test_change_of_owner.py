@@ -1,5 +1,6 @@
 """Tests an engine that becomes the owner of its store in place of a process that was killed."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,15 +12,19 @@ import pytest
 from kit import Child, background, until
 
 import planstep
-from planstep.errors import Corruption, OwnedElsewhere, StoreInUse
+from planstep.errors import Corruption, OwnedElsewhere, ProtocolError, StoreInUse
+from planstep.host.inputs import CommitAgain
+from planstep.proto.ids import tx_id, tx_text
 from planstep.runtime import change_of_owner, open_stores
 from planstep.runtime.change_of_owner import become_owner
 from planstep.runtime.consistent_cut import open_views
+from planstep.runtime.group_commit import Waiter
 from planstep.runtime.open_stores import OpenOptions
+from planstep.runtime.wait_primitives import CommitFuture
 from planstep.store.owner_lock import OwnerLock
 
 OWNER = """
-import sys, planstep
+import pickle, sys, planstep
 
 db = planstep.open(sys.argv[1], hosts=int(sys.argv[2]), replicate=sys.argv[3] or None)
 db.create_topic("in", partitions=4, exist_ok=True)
@@ -41,8 +46,11 @@ for line in sys.stdin:
         tx.write("in", b"s" * 2000, partition=1)
         tx.flush()
         print(tx.id, end=" ")
-    elif words[0] == "close":
-        db.close()
+    elif words[0] == "submit":  # of another process; it hears nothing
+        for n, (tx, parts) in enumerate(pickle.loads(bytes.fromhex(words[1]))):
+            future = db._runtime.transactions.submit(tx, parts)
+            if n % 4 == 3:
+                future.result()
     print(db._runtime.generation, flush=True)
 """
 HOSTS = [pytest.param(1, id="one host"), pytest.param(3, id="three hosts")]
@@ -256,3 +264,56 @@ def test_a_replicated_store_that_another_machine_has_taken_over(
             own(db, replicate=planstep.Replicate(url))
     assert rows(db)["last"] == 29
     OwnerLock(tmp_path / "s" / "host-0" / "lock").close()
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_commits_under_way_are_done_once(
+    tmp_path: Path, attach: Attach, hosts: int, seed: int
+) -> None:
+    """Some had reached the owner when it was killed, and some of these had been done."""
+    random = Random(seed)
+    with Owner(tmp_path / "s", hosts) as owner:
+        generation = int(owner.ask("commit", 0, 40))
+        db = attach(tmp_path / "s")
+        runtime = db._runtime
+        commits: list[tuple[bytes, Any]] = []
+        for n in range(60):
+            tx = db.transaction()
+            tx.add("t", "sum", 1)
+            tx.write("in", b"mine-%d" % n, partition=random.randrange(4))
+            commits.append((tx_id(generation, 10_000 + n), tx.life.contents.parts()))
+            tx.rollback()
+        reached = random.randint(4, len(commits))
+        view: Any = runtime.nodes[0].host.store
+        turn = view.mark().turn
+        owner.tell(f"submit {pickle.dumps(commits[:reached]).hex()}")
+        until(lambda: view.mark().turn > turn + random.randrange(reached // 4))
+        owner.kill()
+        futures = {tx: CommitFuture() for tx, _ in commits}
+        for tx, future in futures.items():
+            runtime.replies.waiting[tx] = Waiter(tx, 0, future)
+        own(db)
+        runtime.turns.hand_in_again([CommitAgain(tx, parts) for tx, parts in commits])
+        done: dict[bytes, Any] = {}
+        for n, (tx, future) in enumerate(futures.items()):
+            try:
+                done[tx] = n, future.result(60)
+            except ProtocolError as error:  # a host had asked about it before it was handed in
+                assert error.retryable and hosts > 1 and db.outcome(tx_text(tx)).state == "refused"
+    assert db.table("t").get("sum") == len(done) > 40
+    records = {(r.partition, r.offset): r.value for r in db.topic("in").read()}
+    assert len(records) == 40 + len(done)
+    for tx, (n, commit) in done.items():
+        (((_, partition), offsets),) = commit.published.items()
+        assert offsets is not None and offsets[1] - offsets[0] == 1
+        assert records[partition, offsets[0]] == b"mine-%d" % n
+        outcome = db.outcome(tx_text(tx))
+        assert (outcome.state, outcome.place) == ("committed", commit.place)
+    tx, (_, commit) = done.popitem()
+    again = CommitFuture()
+    runtime.turns.enqueue_again(CommitAgain(tx, dict(commits)[tx]), again, 0)
+    runtime.turns.poke(runtime.nodes[0])
+    assert again.result(60).published == commit.published
+    assert db.table("t").get("sum") == len(done) + 1
+    assert not runtime.replies.waiting and not runtime.admission.bytes

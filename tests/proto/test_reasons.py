@@ -28,6 +28,8 @@ KEPT: list[tuple[Why, tuple[object, ...]]] = [
     (reasons.RefusedUnplanned(), ("refused",)),
     (reasons.Withdrawn(), ("withdrawn",)),
     (reasons.DiskFull(), ("space",)),
+    (reasons.OwnerEnded(), ("owner",)),
+    (reasons.RecordForgotten(), ("forgotten",)),
 ]
 
 

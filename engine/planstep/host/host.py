@@ -57,6 +57,7 @@ from .inputs import (
     Arrived,
     AtomicDeliver,
     Commit,
+    CommitAgain,
     Decided,
     Deliver,
     Input,
@@ -70,6 +71,7 @@ from .links import Link
 from .message_trace import Recording, recorded
 from .modes import MODES, Shell
 from .pending_proposals import Proposals
+from .repeated_commits import RepeatedCommits
 from .tablet_registry import TabletRegistry
 from .tablet_space import HostSpace, stored_tablets
 from .versions import History, Superseded
@@ -141,6 +143,9 @@ class Host:
         )
         if self._coordinator is not None:
             self._coordinator.keeps_participants = trace != "off"
+        self._repeated: RepeatedCommits | None = None
+        if self._coordinator is not None and self.proxy is not None:
+            self._repeated = RepeatedCommits(number, self._coordinator, self.proxy, self._tablet)
         own = tablet_prefix(tablet_id(HOST, number, 0))
         self._step_key = own + b"s" if number else tablet_prefix(coordinator) + b"l"
         self.history.release(store.get(self._step_key) or 0)
@@ -153,6 +158,10 @@ class Host:
     def ticks(self) -> bool:
         """Returns whether the host needs ticks, to resend messages or ask about proposals."""
         return self._distributed or bool(self._proposals) or not self._begun
+
+    def wait_for_clients(self, now_ms: int) -> None:
+        """Leaves proposals alone for a while, whose clients may hand them in again (`CommitAgain`)."""
+        self._proposals.wait_for_clients(now_ms)
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
@@ -204,6 +213,8 @@ class Host:
         self.history.forget(self._horizon, now_ms)
         if self.proxy is not None:
             released.results = self.proxy.take()
+        if self._repeated is not None and self._repeated.is_busy:
+            released.repeated = self._repeated.durable()
         self.delivery.release(released, again, self.store.counters.syncs - syncs)
         return released
 
@@ -226,6 +237,8 @@ class Host:
                 self._decide(coordinator, n, request)
             if delivery.waiting:
                 self._drain()
+        if self._repeated is not None and self._repeated.waiting:
+            self._repeated.look(self.turn)
         if self.links or self.trace or self.observe is not None:
             self._before_commit()
         return again
@@ -294,6 +307,16 @@ class Host:
                 raise
             self._undo(mark)
             released.failures.append((item, error))
+
+    def _commit_again(self, item: CommitAgain) -> None:
+        delivery, proxy, repeated = self.delivery, self.proxy, self._repeated
+        assert proxy is not None and repeated is not None
+        delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
+        if repeated.is_new(item, self.turn):
+            delivery.spent[item.tx].client_bytes += item.size
+            if delivery.async_clients:
+                self._keys.put(b"A", True)
+            proxy.commit(item.tx, item.parts)
 
     def _stage_input(self, item: StageInput) -> None:
         delivery, proxy = self.delivery, self.proxy
@@ -474,10 +497,11 @@ class Host:
             self.delivery.mark(),
             len(self.superseded),
             self._registry.mark() if self._others else 0,
+            self._repeated.mark() if self._repeated is not None else (0, 0),
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:
-        savepoint, proxy, pending, delivery, superseded, memory = mark
+        savepoint, proxy, pending, delivery, superseded, memory, repeated = mark
         self.turn.rollback(savepoint)
         self._idle.clear()
         if self.proxy is not None:
@@ -488,6 +512,8 @@ class Host:
         del self.superseded[superseded:]
         self._registry.undo(memory)
         self._proposals.undo()
+        if self._repeated is not None:
+            self._repeated.undo(repeated)
 
     def in_use(self, tablet: int) -> Any:
         """Returns a tablet with its memory, None for one that nothing was sent to yet."""
@@ -501,6 +527,7 @@ class Host:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
     _HANDLERS: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
+        CommitAgain: _commit_again,
         StageInput: _stage_input,
         Rollback: _roll_back,
         Deliver: _deliver,

@@ -75,6 +75,14 @@ class Commit:
 
 
 @dataclass(slots=True)
+class CommitAgain(Commit):
+    """A client hands in a commit once more: it lost the store's owner, or its link to it, before it had the answer.
+
+    So its end is looked up first, and only what never had a place is done now.
+    """
+
+
+@dataclass(slots=True)
 class StageInput:
     """A client stages payloads before its commit: (first, slices) by partition."""
 
@@ -137,7 +145,9 @@ class Tick:
     """Time has passed: the proxy resends, and the host asks about overdue proposals."""
 
 
-Input: TypeAlias = Commit | StageInput | Rollback | Deliver | AtomicDeliver | Arrived | Tick
+Input: TypeAlias = (
+    Commit | CommitAgain | StageInput | Rollback | Deliver | AtomicDeliver | Arrived | Tick
+)
 
 
 class Released:
@@ -150,6 +160,7 @@ class Released:
         "failures",
         "frames",
         "hops",
+        "repeated",
         "results",
         "spent",
         "steps",
@@ -159,6 +170,8 @@ class Released:
 
     def __init__(self) -> None:
         self.results: list[Result] = []
+        self.repeated: list[tuple[Result, Parts]] = []
+        """Commits of `CommitAgain` whose `details` lack the partitions of other hosts."""
         self.failures: list[tuple[Input, BaseException]] = []
         self.frames: list[tuple[int, bytes]] = []
         self.delayed: list[DelayedDeliver] = []

@@ -40,6 +40,10 @@ class Proposals:
         for tablet, tx in self.staged_before(1 << 32):
             self._waiting[tablet, tx] = 0
 
+    def wait_for_clients(self, now_ms: int) -> None:
+        """Asks about no proposal for a while: clients of the owner before are about to hand in again."""
+        self._waiting = dict.fromkeys(self._waiting, now_ms)
+
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
         return [

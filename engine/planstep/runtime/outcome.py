@@ -16,6 +16,7 @@ from ..errors import (
     NoSpace,
     NotSupported,
     OffsetOutOfRange,
+    ProtocolError,
     TooManyGaps,
     Undetermined,
     UnknownName,
@@ -34,7 +35,9 @@ from ..proto.reasons import (
     NumbersUsedUp,
     NumberTaken,
     OutsideLog,
+    OwnerEnded,
     RangeChanged,
+    RecordForgotten,
     RefusedUnplanned,
     RowChanged,
     StagedLost,
@@ -111,6 +114,18 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             return Aborted(
                 f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned"
             )
+        case OwnerEnded():
+            return ProtocolError(
+                f"transaction {tx_text(tx)} was aborted, and the process that owned the store ended before it said "
+                "why: run it again (db.run does)",
+                name="OwnerEnded",
+                retryable=True,
+            )
+        case RecordForgotten():
+            return Undetermined(
+                f"transaction {tx_text(tx)} was sent to a process that owned the store and has ended, and "
+                "is too old for a record of how it ended: look for its effects"
+            )
         case NameExists(name):
             return AlreadyExists(f"{name!r} exists already; pass exist_ok=True to accept that")
         case NumbersUsedUp(name, wanted, remaining):
@@ -138,9 +153,11 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
                 "gaps: unconsumed records between consumed ones; consume the oldest of those first"
             )
         case StagedLost():
-            return Aborted(
+            return ProtocolError(
                 f"{kind} {name!r}, partition {part}: data sent ahead of the commit is gone, since its "
-                "host was restarted; nothing of the transaction counts: run it again"
+                "host was restarted; nothing of the transaction counts: run it again (db.run does)",
+                name="StagedLost",
+                retryable=True,
             )
         case DiskFull():
             return NoSpace(

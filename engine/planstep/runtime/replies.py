@@ -15,7 +15,7 @@ from ..logs import callback_raised
 from ..proto.ids import tx_text
 from .admission import Admission
 from .deferred_signals import Uninterrupted
-from .group_commit import Waiter
+from .group_commit import ReplySink, Waiter
 from .outcome import Commit
 from .wait_primitives import Signal
 
@@ -59,6 +59,14 @@ class ReplyBook:
                 waiter.unheard = True
                 return
         self._record(tx)
+
+    def redirect(self, tx: bytes, future: ReplySink | None) -> Waiter | None:
+        """Has a waiting transaction answered to another sink; returns its waiter, None if it does not wait."""
+        with self._handing_out:
+            waiter = self.waiting.get(tx)
+            if waiter is not None:
+                waiter.future, waiter.attended = future, future is None
+            return waiter
 
     def _record(self, tx: bytes) -> None:
         if self.refused.get(tx):  # not on a full disk, whose reserve is for others

@@ -227,6 +227,7 @@ class Runtime:
             self.names = self.turns.names = Names(stores[0])
             views: list[Any] = [node.host.store for node in self.nodes]
             for node, host in zip(self.nodes, hosts, strict=True):
+                host.wait_for_clients(time.time_ns() // 1_000_000)
                 node.host = host
                 node.link = None
             self.read_only = False

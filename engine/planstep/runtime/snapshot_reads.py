@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..closing import Closing
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
+from ..host.log_entries import entries_between, first_behind
 from ..host.versions import Pin, Retired
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import Place, host_of, tablet_prefix
@@ -23,7 +24,6 @@ from ..tablets.participant import TxRecord
 from ..tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, EntryRow, Numbers, standing
 from ..tablets.shard import RowFields
 from .batch_cache import BatchCache
-from .log_entries import entries_between, first_behind
 from .wait_primitives import wait_for
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from ..host.host import Host
 from ..host.inputs import (
     Arrived,
     AtomicDeliver,
+    CommitAgain,
     Deliver,
     Input,
     Released,
@@ -45,10 +46,12 @@ from ..host.inputs import (
     frees,
 )
 from ..host.inputs import Commit as CommitInput
+from ..host.repeated_commits import detail_of
 from ..logs import engine_stopped, host_stopped, input_failed, no_space, turn_failed
-from ..proto.ids import Place
+from ..proto.ids import Place, host_of, tablet_prefix, tx_text
+from ..proto.messages import Part, Parts
 from ..proto.reasons import cause_of
-from ..proxy.deterministic import Result
+from ..proxy.deterministic import Result, role
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Node, ReplySink, Waiter, bytes_of
@@ -97,6 +100,8 @@ class TurnLoop:
         self.closed = False
         self.stopped: BaseException | None = None  # a host stopped: nothing under way ends here
         self.retries: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
+        self.partial: deque[tuple[Result, Parts]] = deque()
+        """Commits whose offsets in partitions of other hosts are to be found."""
         self.submitted = Signal()
         """Set when there is work for the service thread."""
         self._hosts = len(nodes)
@@ -141,6 +146,17 @@ class TurnLoop:
             self._replies.give_up(self.stopped)
             self._replies.answer()
         return waiter
+
+    def enqueue_again(
+        self, item: CommitAgain, future: ReplySink | None, wait: float | None
+    ) -> Waiter:
+        """Takes a commit that a client hands in once more. One that is under way here gets another sink."""
+        return self._replies.redirect(item.tx, future) or self.enqueue(item, future, wait)
+
+    def hand_in_again(self, items: Iterable[CommitAgain]) -> None:
+        """Takes commits of this process that wait for an owner's answer, once this process is the owner."""
+        self.nodes[0].inbox.extend(items)
+        self.poke(self.nodes[0])
 
     def _deliver(self, target: int, data: bytes) -> None:
         node = self.nodes[target]
@@ -230,6 +246,7 @@ class TurnLoop:
             item
             for item in inputs
             if not isinstance(item, (CommitInput, StageInput))
+            or isinstance(item, CommitAgain)
             or (isinstance(item, CommitInput) and all(map(frees, item.parts.values())))
         ]
         self._fail(node, [item for item in inputs if item not in rest], error)
@@ -280,19 +297,16 @@ class TurnLoop:
             self._ledger.turn(released)
             if released.frames or released.delayed or released.answers or released.failures:
                 self._send_out(node, released)
+            self.partial.extend(released.repeated)  # for the service thread
             for result in released.results:
                 if result.reason is not None:
                     self._aborted(result)
                 elif not result.step:  # staged, without a place
                     self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})
                 else:
-                    self.committed += 1
                     if self.watches.watched:
                         self.watches.wake(result.details)
-                    place = Place(result.step, result.n)
-                    self._replies.answers[result.tx] = Commit(
-                        result.tx, place, result.details, self.names.of_tablet
-                    )
+                    self._committed(result)
             if node.changed.listening:
                 node.changed.ring()
             if node.host.number:
@@ -302,6 +316,35 @@ class TurnLoop:
         except BaseException as error:
             self._stop(node, error)
             raise
+
+    def _committed(self, result: Result) -> None:
+        self.committed += 1
+        place = Place(result.step, result.n)
+        names = self.names.of_tablet
+        self._replies.answers[result.tx] = Commit(result.tx, place, result.details, names)
+
+    def complete_partial(self) -> None:
+        """Answers commits that were handed in once more, with their offsets in all hosts' partitions."""
+        for _ in range(len(self.partial)):
+            result, parts = self.partial[0]
+            if all([self._add_detail(result, tablet, part) for tablet, part in parts.items()]):
+                self._committed(result)
+                self.partial.popleft()
+            else:
+                self.partial.rotate(-1)
+
+    def _add_detail(self, result: Result, tablet: int, part: Part) -> bool:
+        """Adds a participant's detail of a commit; returns False while its host has not executed it."""
+        node = self.nodes[host_of(tablet)]
+        if tablet in result.details or not role(part)[1]:
+            return True
+        if node.down:
+            return False
+        store = node.host.store
+        if store.get(tablet_prefix(tablet) + b"t" + result.tx) is not None:
+            return False
+        result.details[tablet] = detail_of(part, tablet, store, result.step, result.n)
+        return True
 
     def _send_out(self, node: Node, released: Released) -> None:
         """Sends what a turn released to other hosts, to later turns, and to clients outside of turns."""
@@ -321,11 +364,14 @@ class TurnLoop:
 
     def _aborted(self, result: Result) -> None:
         assert result.reason is not None
+        error = failure(result.tx, result.reason, self.names.of_tablet)
+        if isinstance(error, Undetermined):
+            self._replies.answers[result.tx] = error
+            return
         self.conflicts += 1
         self._ledger.aborted(result.tx)
         cause = cause_of(result.reason)
         self.aborted[cause] = self.aborted.get(cause, 0) + 1
-        error = failure(result.tx, result.reason, self.names.of_tablet)
         if not result.step:
             self._replies.note_refused(result.tx, error)
         self._replies.answers[result.tx] = error
@@ -358,7 +404,11 @@ class TurnLoop:
         proxy = self.nodes[0].host.proxy
         kind = type(error).__name__
         for item in inputs:
-            if isinstance(item, (CommitInput, StageInput)):
+            if isinstance(item, CommitAgain):
+                # An earlier owner may have done it, so only a look-up tells; if none comes, its end is not known.
+                if not isinstance(error, (StoreClosed, HostStopped, EngineClosed)):
+                    self.retries.append((node.host.number, item))
+            elif isinstance(item, (CommitInput, StageInput)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
                 if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
                     self._replies.note_refused(item.tx, error)
@@ -384,6 +434,12 @@ class TurnLoop:
             input_failed(type(each_of(item)[0].message).__name__, error)
             if self.clients is not None:
                 self.clients.failed(item)
+        elif isinstance(item, CommitAgain):
+            doubt = Undetermined(
+                f"transaction {tx_text(item.tx)}: its end was not found: {reason(error)}"
+            )
+            doubt.__cause__ = error
+            self._replies.answers[item.tx] = doubt
         else:
             self._fail(node, [item], error)
 

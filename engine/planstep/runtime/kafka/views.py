@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...coordinator.kafka.groups import pending_of, position_of
+from ...host.log_entries import ROWS
 from ...host.versions import Pin
 from ...proto.ids import GROUPS, tablet_id, tablet_prefix
 from ...proto.kafka.coordinators import group_of
@@ -22,7 +23,6 @@ from ...proto.kafka.settings import KafkaSettings
 from ...proxy.read_filter import Aborted, Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ..in_place_views import DurableRows, InPlaceViews
-from ..log_entries import ROWS
 from ..snapshot_reads import Snapshot
 from ..writer_numbers import WRITER
 from .errors import kafka_error

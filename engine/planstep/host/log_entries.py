@@ -5,14 +5,14 @@
 
 The callers know which entries are shown, and to whom.
 
-Next: snapshot_reads.py.
+Next: ../runtime/snapshot_reads.py.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..proto.ids import tablet_prefix
-from ..tablets.partition import Entry
+from ..tablets.partition import EMPTY, META, Bounds, Entry
 
 ROWS = 500
 """The number of a partition's entries that are read at once."""
@@ -50,6 +50,18 @@ def first_behind(
         else:
             high = max(begin, low)
     return low
+
+
+def published_at(store: Any, tablet: int, step: int, n: int) -> tuple[int, int] | None:
+    """Returns the offsets [begin, end) that the transaction at a place has published, by bisecting the log.
+
+    None where there are none: they are trimmed, or a producer had published them before.
+    """
+    row = store.get(tablet_prefix(tablet) + META)
+    bounds = EMPTY if row is None else Bounds._make(row)
+    begin = first_behind(store, tablet, bounds.start, bounds.end, lambda e: e[3:] < (step, n))
+    end = first_behind(store, tablet, begin, bounds.end, lambda e: e[3:] <= (step, n))
+    return (begin, end) if begin < end else None
 
 
 def _first_offset(key: bytes) -> int:
