@@ -14,7 +14,9 @@ those, so that nobody loses a lane to one who was faster.
 What it leaves out: silence; whoever has a clock lets a silent party leave. Next: claims.py.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 
@@ -117,10 +119,13 @@ class LaneShares:
                 room[lane.wanted] -= 1
             else:
                 rest.append(lane)
-        for lane in rest:
-            lane.wanted = max(room, key=lambda party: room[party], default=None)
-            if lane.wanted is not None:
-                room[lane.wanted] -= 1
+        most = [(-number, party) for party, number in room.items()]
+        heapify(most)
+        for lane in rest:  # to the party with the most room
+            lane.wanted = None
+            if most:
+                number, lane.wanted = most[0]
+                heapreplace(most, (number + 1, lane.wanted))
         return self._tell(asked)
 
     def _quotas(self) -> dict[int, int]:
@@ -129,7 +134,7 @@ class LaneShares:
         all_lanes, all_weight = len(self._lanes), sum(self.weights.values())
         shares = {party: divmod(all_lanes * self.weights[party], all_weight) for party in parties}
         quotas = {party: whole for party, (whole, _) in shares.items()}
-        held = {party: sum(lane.holder == party for lane in self._lanes) for party in parties}
+        held = Counter(lane.holder for lane in self._lanes)
         odd = sorted(
             [party for party in parties if shares[party][1]],
             key=lambda party: (held[party] <= quotas[party], -shares[party][1], party),
