@@ -1,5 +1,6 @@
 """Tests readers of several processes on one store: their groups have lines in memory in place of sockets."""
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from attached_kit import Store
 from kit import lease, until
 
 import planstep
+from planstep.aio.engine import AsyncEngine
 from planstep.api.engine import Engine
 
 
@@ -223,3 +225,19 @@ def test_an_owner_that_says_nothing_ends_the_wait() -> None:
         with db.reader("in", "c") as reader:
             assert reader.read() is None
         assert time.monotonic() - began >= 4.0
+
+
+@pytest.mark.parametrize("kind", ["cumulative", "individual"])
+async def test_tasks_of_several_processes_share_a_consumer(kind: str) -> None:
+    with opened("deterministic", 6, 100, kind) as store:
+        values: list[bytes] = []
+
+        async def note(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            values.extend(batch.values)
+
+        faces = [AsyncEngine(db) for db in (store.owner, store.attach(), store.attach())]
+        process = [
+            db.process(note, "in", "c", workers=2, max_records=7, until_idle=True) for db in faces
+        ]
+        done = await asyncio.wait_for(asyncio.gather(*process), 120)
+        assert sum(one.records for one in done) == len(values) == len({*values}) == 600
