@@ -117,7 +117,7 @@ class _FaultyRuntime(Runtime):
     reply_book = _FaultyReplies
     turn_loop = _FaultyTurns
     turns: _FaultyTurns
-    following: Engine | None = None  # the engine that `crash` returned
+    reopened: Engine | None = None  # the engine that `crash` returned
 
 
 def _lost(tx: bytes) -> Undetermined:
@@ -174,14 +174,14 @@ def crash(db: Engine) -> Engine:
         db.close()
     except PlanstepError:
         pass  # from a writer with buffered records, which are lost
-    runtime.following = _open(
+    runtime.reopened = _open(
         [store.crash() for store in stores], db.context.settings, runtime.turns.faults
     )
-    return runtime.following
+    return runtime.reopened
 
 
 def _close(db: Engine | None) -> None:
     while db is not None:
         db.close()
         assert isinstance(db.context.runtime, _FaultyRuntime)
-        db = db.context.runtime.following
+        db = db.context.runtime.reopened

@@ -35,14 +35,18 @@ while True:
 
 
 def common_number(db: planstep.Engine) -> int:
-    """Returns the number that all tables and topics must agree on."""
     with db.snapshot() as view:
-        rows = {view.get("t", f"k{key}") for key in range(8)}
-        assert len(rows) == 1, rows
-        n = int(rows.pop())
-        for topic in ("a", "b"):
-            values = [int(r.value) for p in range(3) for r in view.read(topic, 0, p, 10**6)]
-            assert sorted(values) == list(range(1, n + 1)), topic
+        return number_of(view)
+
+
+def number_of(view: planstep.SnapshotView) -> int:
+    """Returns the number that all tables and topics must agree on."""
+    rows = {view.get("t", f"k{key}") for key in range(8)}
+    assert len(rows) == 1, rows
+    n = int(rows.pop())
+    for topic in ("a", "b"):
+        values = [int(r.value) for p in range(3) for r in view.read(topic, 0, p, 10**6)]
+        assert sorted(values) == list(range(1, n + 1)), topic
     return n
 
 
@@ -72,16 +76,35 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
             assert last >= dead
 
 
-def test_a_reader_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_reader_follows_owners_that_are_killed(tmp_path: Path, hosts: int) -> None:
+    store = tmp_path / "s"
+    planstep.open(store, hosts=hosts).close()
+    rng = random.Random(hosts)
+    last = 0
+    with planstep.open(store, read_only=True) as db:
+        for _ in range(3):
+            with Child(OWNER, store, hosts) as child:
+                for _ in range(8):
+                    child.tell()
+                    for _ in range(rng.randrange(1, 20)):
+                        known = int(child.line())
+                    n = common_number(db)
+                    assert n >= max(last, known)
+                    last = n
+            dead = common_number(db)
+            assert dead >= last
+            last = dead
+
+
+def test_a_snapshot_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "s"
     with Child(OWNER, store, 4) as child:
         child.line()
-        with planstep.open(store, read_only=True) as db:
-            n = common_number(db)
+        with planstep.open(store, read_only=True) as db, db.snapshot() as view:
+            n = number_of(view)
             for line in range(200):
                 if line % 50 == 0:
                     child.tell()
                 child.line()
-            assert common_number(db) == n
-        with planstep.open(store, read_only=True) as db:
-            assert common_number(db) > n
+            assert number_of(view) == n < common_number(db)

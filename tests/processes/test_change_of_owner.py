@@ -110,7 +110,8 @@ def test_an_engine_goes_on_as_the_owner(
         if checkpointed:
             owner.ask("checkpoint")
         db = attach(tmp_path / "s")
-        before = rows(db)
+        before, old = rows(db), db.snapshot()
+        records = old.read("in").values
         generation = int(owner.ask("commit", 70, 100))
         with pytest.raises(StoreInUse):
             own(db, wait=0)
@@ -130,6 +131,12 @@ def test_an_engine_goes_on_as_the_owner(
     db.table("more").put("k", 1)
     assert db.topic("in").read(partition=1)[-1].value == b"129"
     held = rows(db)
+    assert dict(old.scan("t")) == before and old.read("in").values == records
+    follows = db._runtime._followed
+    assert follows is not None and follows._older and follows.pin() is None
+    old.close()
+    until(lambda: not follows._older)  # nothing is kept for the former owner's content any more
+    assert not list((tmp_path / "s").glob("host-*/leases/*"))
     db.close()
     with planstep.open(tmp_path / "s") as again:
         assert rows(again) == held and again.table("more").get("k") == 1
@@ -262,7 +269,7 @@ def test_a_replicated_store_that_another_machine_has_taken_over(
         other.table("t").put("last", 77)
         with pytest.raises(OwnedElsewhere):
             own(db, replicate=planstep.Replicate(url))
-    assert rows(db)["last"] == 29
+    assert rows(db)["last"] == 77  # the folder has got by then what the shared log had besides
     OwnerLock(tmp_path / "s" / "host-0" / "lock").close()
 
 

@@ -252,8 +252,8 @@ def test_a_look_at_several_hosts_is_at_one_store(
     opens: list[bytes] = []
     open_ = ReadOnlyStore.open
 
-    def noted(folder: Path, until: Any = None) -> ReadOnlyStore:
-        store = open_(folder, until)
+    def noted(folder: Path, until: Any = None, **options: Any) -> ReadOnlyStore:
+        store = open_(folder, until, **options)
         opens.append(store.store_id)
         return store
 

@@ -1,7 +1,7 @@
 """Runs a read-only process while another one writes and is killed; each look has one step and names it.
 
-    open read-only ─▶ snapshot ─▶ Look: every row's version, every partition's end, every position ─▶ close
-                                   └▶ a line of JSON
+    open read-only ─▶ 4 × snapshot ─▶ Look: every row's version, every partition's end, every position ─▶ close
+                                    └▶ a line of JSON
 
 It does not know about lives and kills: it goes on until the file `stop` exists, and any failure is a finding.
 
@@ -13,6 +13,7 @@ Next: run.py, which starts and ends both processes.
 import json
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +25,8 @@ STOP = "stop"
 _REST = 2.0
 """The pause between looks, as a multiple of a look's duration: it leaves most of the machine to the writers."""
 _LOOKS_MAX = 3000
+_LOOKS_AN_ENGINE = 4
+"""The first look of an engine reads all of the log, the others read on."""
 clock = time.monotonic_ns
 
 
@@ -35,12 +38,14 @@ def look(db: planstep.Engine, world: World, lines: TextIO, begin: int) -> None:
 
 def main(store: str, tapes: str, name: str, text: str) -> None:
     world, folder = World(*json.loads(text)), Path(tapes)
-    with (folder / name).open("w") as lines:
-        for _ in range(_LOOKS_MAX):
+    with (folder / name).open("w") as lines, ExitStack() as stack:
+        for number in range(_LOOKS_MAX):
             last = (folder / STOP).exists()  # one more look after the end
             begin = clock()
-            with planstep.open(store, read_only=True) as db:
-                look(db, world, lines, begin)
+            if number % _LOOKS_AN_ENGINE == 0:
+                stack.close()
+                db = stack.enter_context(planstep.open(store, read_only=True))
+            look(db, world, lines, begin)
             if last:
                 break
             time.sleep(min(1.0, max(0.05, _REST * (clock() - begin) / 1e9)))

@@ -54,7 +54,7 @@ class EngineAdministration:
         "pulsar" know only outcomes that this engine was told: after reopening every id is unknown.
         Mode "pulsar" takes a coordinator's id like "(0,5)", too: that of another process is open or unknown.
         """
-        self.context.check()
+        self.context.look()
         return _not_expired(self.context.runtime.outcomes.of(self._known_id(tx)))
 
     def _known_id(self, tx: str | bytes) -> str | bytes:
@@ -122,7 +122,7 @@ class EngineAdministration:
 
         A program from before the buffered writer can read all of them when no report has a `last_batched`.
         """
-        self.context.check()
+        self.context.look()
         return self.context.runtime.hooks.log_batches()
 
     def resolve(self, tx: str | bytes) -> Outcome:
@@ -145,7 +145,7 @@ class EngineAdministration:
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """Returns the newest transactions that are remembered, newest first. Mode "deterministic" only."""
-        self.context.check()
+        self.context.look()
         return self.context.runtime.outcomes.newest(whole("limit", limit))
 
     def open_transactions(self) -> "list[OpenTransaction]":
@@ -155,7 +155,7 @@ class EngineAdministration:
         which has `transactional_ids`. Mode "pulsar": all that are open or being ended at a coordinator, also those
         of a process that has died, with who waits for them.
         """
-        self.context.check()
+        self.context.look()
         return self.context.runtime.outcomes.under_way()
 
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
@@ -164,7 +164,7 @@ class EngineAdministration:
         `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
         readers wait for them; then hanging transactions, without a name. NotSupported in other modes.
         """
-        self.context.check()
+        self.context.look()
         return self.context.runtime.hooks.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
@@ -172,7 +172,7 @@ class EngineAdministration:
 
         Empty for a transaction that ran under trace="summary".
         """
-        self.context.check()
+        self.context.look()
         return self.context.runtime.recorded(_tx_bytes(tx))
 
     def slow_transactions(self, seconds: float) -> "list[OpenTransaction]":
@@ -225,19 +225,19 @@ class EngineAdministration:
 
     def coordinator_stats(self) -> "list[CoordinatorStats]":
         """Returns what each transaction coordinator of mode "pulsar" has under way."""
-        self.context.check()
+        self.context.look()
         return self.context.runtime.hooks.administration.coordinator_stats()
 
     def buffer_stats(self, topic: str) -> "list[BufferStats]":
         """Returns the transaction buffer of each partition in mode "pulsar": how far readers may read, and which
         transaction holds them there. It counts the messages behind that, so it takes longer with many."""
-        self.context.check()
+        self.context.look()
         administration = self.context.runtime.hooks.administration
         return administration.buffer_stats(self.context.topic(topic))
 
     def pending_acks(self, topic: str, consumer: str) -> "list[PendingAck]":
         """Lists what open transactions have acknowledged for a consumer in mode "pulsar", by partition, offset."""
-        self.context.check()
+        self.context.look()
         administration = self.context.runtime.hooks.administration
         return administration.pending_acks(self._consumed(topic, consumer), consumer)
 
@@ -246,7 +246,7 @@ class EngineAdministration:
     ) -> "PositionState":
         """Returns what an offset is to a consumer in mode "pulsar": acknowledged, pending in a transaction, free,
         or not shown. `partition` may be left out where there is one."""
-        self.context.check()
+        self.context.look()
         administration = self.context.runtime.hooks.administration
         info = self._consumed(topic, consumer)
         whole("offset", offset)

@@ -88,6 +88,13 @@ class Context:
         if self.closed:
             raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
 
+    def look(self) -> None:
+        """Checks that the engine can be used. One that reads another process's store looks at that, so that names
+        and answers are as of now."""
+        if not self.usable:
+            self.check()
+        self.runtime.look()
+
     def check_writable(self) -> None:
         """Raises NotSupported where the store was opened read-only."""
         if not self.usable:
@@ -102,7 +109,7 @@ class Context:
         topics = self.runtime.names.topics
         info = topics.get(name) if isinstance(name, str) else None
         if info is None:
-            raise unknown("topic", name, topics)
+            info = self._sought("topic", name)
         return info
 
     def table(self, name: str) -> "TableInfo":
@@ -111,7 +118,17 @@ class Context:
         info = tables.get(name) if isinstance(name, str) else None
         if info is None:
             self.runtime.schema.check_tables()
-            raise unknown("table", name, tables)
+            info = self._sought("table", name)
+        return info
+
+    def _sought(self, kind: str, name: Any) -> Any:
+        """Returns the info of a topic or table that is not known, once it has been looked for. UnknownName."""
+        self.runtime.look()
+        names = self.runtime.names
+        known: dict[str, Any] = names.topics if kind == "topic" else names.tables
+        info = known.get(name) if isinstance(name, str) else None
+        if info is None:
+            raise unknown(kind, name, known)
         return info
 
     def consumers(self, info: "TopicInfo") -> set[str]:
@@ -123,8 +140,7 @@ class Context:
 
     def begin(self, worker: str | None = None, statement: bool = False) -> Transaction:
         """Begins a transaction, or that of a single statement: see Engine.transaction."""
-        if not self.usable:
-            self.check()
+        self.look()
         if self.abandoned:
             self.drop()
         return Transaction(self, check_worker(worker), statement)

@@ -78,7 +78,7 @@ class Engine(EngineAdministration, Closing):
         """The number of the store's last turn, a batch of commits. A follower's snapshot with at_least= this number
         has all that was committed here by now. NotSupported where the store is not replicated.
         """
-        self.context.check()
+        self.context.look()
         if self.context.settings.replicate is None:
             raise NotSupported("turns have numbers to compare where the store is replicated")
         return self._runtime.nodes[0].host.store.last_turn

@@ -89,20 +89,20 @@ class Names:
             raise unknown(kind, name, known)
 
     def topics(self) -> dict[str, Topic]:
-        self._context.check()
+        self._context.look()
         return {name: Topic(self._context, name) for name in sorted(self._runtime.names.topics)}
 
     def tables(self) -> dict[str, Table]:
-        self._context.check()
+        self._context.look()
         return {name: Table(self._context, name) for name in sorted(self._runtime.names.tables)}
 
     def topic(self, name: str) -> Topic:
-        self._context.check()
+        self._context.look()
         self._context.topic(name)
         return Topic(self._context, name)
 
     def table(self, name: str) -> Table:
-        self._context.check()
+        self._context.look()
         self._context.table(name)
         return Table(self._context, name)
 

@@ -188,7 +188,8 @@ def open(
 
     create           make the store when there is none; False: a path without one is an error. With replicate it
                      says so of the shared log, and a folder is made where there is none
-    read_only        writing raises NotSupported; None: False
+    read_only        reads a store that another process may own: each call, and each snapshot, shows what that has
+                     released by then; writing raises NotSupported; None: False
     wait             seconds to wait for another process that owns the store; else StoreInUse
     mode             the commit protocol: "deterministic", "kafka" or "pulsar"; None: as stored, new: deterministic
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1

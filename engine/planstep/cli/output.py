@@ -192,9 +192,14 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
-    """Opens a store that must exist: a typo must not create one. Errors as `check_is_store`."""
+    """Opens a store that must exist: a typo must not create one. Errors as `check_is_store`.
+
+    `read_only`: all that a command shows of it is as of one step.
+    """
     check_is_store(store)
-    return planstep.open(store, create=False, read_only=read_only)
+    db = planstep.open(store, create=False, read_only=read_only)
+    db.context.runtime.stay()
+    return db
 
 
 def check_is_store(store: Path) -> None:

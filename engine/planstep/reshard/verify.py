@@ -87,6 +87,7 @@ class Expected:
 def verify(store: str, source: Source) -> dict[str, Any]:
     """Returns the verdict: "ok", and counts of events missing, duplicated, out of order or miscounted."""
     with planstep.open(store, read_only=True) as db:
+        db.context.runtime.stay()
         expected = Expected(source, db.topic(EVENTS).partitions)
         verdict: Counter[str] = Counter()
         for partition in range(db.topic(BY_USER).partitions):

@@ -204,9 +204,12 @@ def _views_of(store: Path) -> AbstractContextManager[list[Any]]:
 @contextlib.contextmanager
 def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
     """Pins all hosts between two turns: the states that they have released by then fit together."""
-    stores: list[Any] = [node.host.store for node in runtime.nodes]
-    if isinstance(stores[0], ReadOnlyStore):
-        yield stores
+    if runtime.following is not None and (pinned := runtime.following.pin()) is not None:
+        shown, pin = pinned
+        try:
+            yield list(shown.stores)
+        finally:
+            pin.close()
         return
     views: list[ReadOnlyStore] = []
     try:

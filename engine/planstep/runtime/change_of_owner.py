@@ -47,7 +47,14 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
             lock.close()
             raise
         options = replace(options, durability="os")
+    following = runtime.following
+    assert following is not None, "it shows what the former owner has released"
     try:
+        try:
+            following.stay()  # nobody releases anything meanwhile
+        except BaseException:
+            lock.close()
+            raise
         views = [node.host.store for node in runtime.nodes]
         stores = take_stores(views, lock, options)
         try:
@@ -60,6 +67,7 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
         if shared is not None and options.replicate is not None:
             begin_term(runtime, options.replicate, shared)
     except BaseException:
+        following.go_on()
         if shared is not None:
             shared.log.close()
         raise

@@ -23,6 +23,7 @@ from ..errors import Corruption, FormatError, IoError
 from ..host.host import Host
 from ..host.inputs import Arrived, Tick
 from ..host.links import check_ends
+from ..proto.ids import HOST, tablet_id, tablet_prefix
 from ..store import Store
 from ..store.files import Files
 from ..store.meta import check_belongs, load_meta
@@ -45,8 +46,9 @@ def open_views(
 ) -> list[Store]:
     """Opens read-only stores of all hosts, at one step. Raises FormatError, Corruption, IoError, TooManyReaders.
 
-    `before`: earlier views to continue from, wherever their folders are by now. `complete` False: the views of one
-    moment, with transactions under way left as they are. `ownable`: for a process that may become the owner.
+    `before`: earlier views to continue from, wherever their folders are by now, or what rests in place of them.
+    `complete` False: the views of one moment, with transactions under way left as they are. `ownable`: for
+    `DiskStore.take_over`; later views are as the first ones.
     """
     for attempt in range(_TRIES):
         ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
@@ -55,7 +57,7 @@ def open_views(
             for view in _open_each(path, ids, before, ownable):
                 views.append(view)  # one by one, to close them when the next one fails
             # With one host, only messages between "separate" tablets can be under way.
-            if complete and (hosts > 1 or Host(0, views[0]).delivery.leftover):
+            if complete and (hosts > 1 or _leftover(views[0])):
                 settle(views)
             return list(views)
         except BaseException as error:
@@ -67,6 +69,13 @@ def open_views(
             if not known or attempt + 1 >= tries:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _leftover(view: ReadOnlyStore) -> bool:
+    prefix = tablet_prefix(tablet_id(HOST, 0, 0)) + b"O"  # what is queued on links: host/links.py
+    return bool(
+        view.scan(prefix, prefix + b"\xff" * 10, limit=1) and Host(0, view).delivery.leftover
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..host.versions import Pin, Retired
+from ..host.versions import Pin
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import tablet_prefix
 from .snapshot_reads import Load, Segment, Snapshot, Views, trimmed_error, whole_batch
@@ -61,12 +61,10 @@ class InPlaceViews(Views, ABC):
         check_open: Callable[[], None],
         rtt_ms: float,
         *,
-        writes: bool,
         committed: bool,
     ) -> None:
-        """`writes`: the engine may write. `committed`: reads show no data of open or aborted transactions."""
+        """`committed`: reads show no data of open or aborted transactions."""
         super().__init__(nodes, check_open, rtt_ms)
-        self._writes = writes
         self._committed = committed
         self._shown: dict[int, tuple[int, Any]] = {}
         """The entry that was shown last, by partition: most reads go on in it. What is shown once stays so."""
@@ -82,14 +80,9 @@ class InPlaceViews(Views, ABC):
         return Snapshot(0, {}, pin)
 
     def snapshot(self) -> Snapshot:
-        """Returns a look. While it is open, a read-only engine moves to no newer view, so its reads stay valid."""
-        while not self._writes:
-            history = self._nodes[0].host.history
-            try:
-                return self.look(history.open(0))
-            except Retired:
-                pass
-        return self.look()
+        """Returns a look, which keeps the files of the present for as long as it is open."""
+        pinned = None if self.following is None else self.following.pin()
+        return self.look(None if pinned is None else pinned[1])
 
     def rows(self, tablet: int) -> DurableRows:
         return DurableRows(self._store(tablet), tablet)

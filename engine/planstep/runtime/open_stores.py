@@ -34,7 +34,6 @@ from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import open_views
 from .deferred_signals import room_for_a_turn
 from .follower import Tail
-from .following import Following
 from .kafka.hooks import KafkaHooks
 from .mode_hooks import ModeHooks
 from .network import Network
@@ -244,7 +243,7 @@ def _open_stores(
             views = open_views(path, count)
             runtime = _runtime(views, kind, options)
             opened.append(runtime)
-            runtime.turns.watches = Following(runtime, path, views)
+            runtime.follow(path)
             return runtime
 
     stores: list[Any] = []

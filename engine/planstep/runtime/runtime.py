@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,12 +30,10 @@ from ..host.links import check_ends
 from ..host.modes import MODES
 from ..host.versions import BYTES_MAX, MS_MAX, History
 from ..proto.ids import (
-    CATALOGUE_ID,
     COORDINATOR_ID,
     PROXY,
     host_of,
     tablet_id,
-    tablet_prefix,
     tx_id,
 )
 from ..proto.messages import Resolve, Withdraw
@@ -43,6 +42,7 @@ from ..store import Store
 from .admission import Admission
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
+from .following import Following
 from .group_commit import Node
 from .ledger import Ledger
 from .maintenance import Maintenance
@@ -129,6 +129,8 @@ class Runtime:
         self.hooks = hooks(self)
         self.schema = self.hooks.schema()
         self.views = self.hooks.views()
+        self.following: Following | None = None
+        self._followed: Following | None = None  # until this process became the owner
         self.transactions = self.hooks.transactions()
         self.outcomes = self.hooks.outcomes()
         if not read_only:
@@ -169,6 +171,16 @@ class Runtime:
         except RuntimeError as error:
             raise _not_started(error) from error
         self._snapshotter = snapshotter
+
+    def follow(self, path: Path, limit_seconds: float | None = None) -> None:
+        """Has the engine show what another process, which owns the store, has released by now. Its stores are views
+        of that. `limit_seconds`: see following.py."""
+        self._followed = following = Following(self, path, limit_seconds)
+        self.following = self.views.following = self.turns.watches = following
+        try:
+            self.threads.begin_thread("following", following.serve)
+        except RuntimeError as error:
+            raise _not_started(error) from error
 
     def _begin_generation(self, generation: int) -> None:
         """Begins the ids of a generation. Who takes one has its generation and number in one step, without a lock:
@@ -225,18 +237,18 @@ class Runtime:
             hosts = [self._host(number, store) for number, store in enumerate(stores)]
             check_ends([host.links for host in hosts])
             self.names = self.turns.names = Names(stores[0])
-            views: list[Any] = [node.host.store for node in self.nodes]
             for node, host in zip(self.nodes, hosts, strict=True):
                 host.wait_for_clients(time.time_ns() // 1_000_000)
                 node.host = host
                 node.link = None
+            self.following = self.views.following = None
             self.read_only = False
             self.views.begin()
             self._withdraw_staged()
             for node in self.nodes:
                 self._deliver_leftover(node)
-        for node, view in zip(self.nodes, views, strict=True):
-            view.give_way(partial(_store_of, node))
+        if self._followed is not None:
+            self._followed.give_over()
         before = self.turns.watches
         watches = self.turns.watches = Watches(before)
         before.end()
@@ -302,9 +314,25 @@ class Runtime:
 
     # reads ----------------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """Has an engine that reads another process's store show what that has released by now: following.py."""
+        if self.following is not None:
+            self.following.look()
+
+    def stay(self) -> None:
+        """Has an engine that reads another process's store stay at what it shows now: following.py."""
+        if self.following is not None:
+            self.following.stay()
+
     def snapshot(self) -> Snapshot:
         """Pins the last released step until `close`."""
         return self.views.snapshot()
+
+    def open_snapshots(self) -> tuple[int, float]:
+        """Returns (open snapshots, seconds since the oldest of them was opened)."""
+        if self.following is not None:
+            return self.following.open_snapshots()
+        return self.nodes[0].host.history.pins()
 
     def confirm(self) -> None:
         """Returns once a snapshot that was pinned before is known to have been the newest when it was pinned.
@@ -321,6 +349,7 @@ class Runtime:
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
         with self.turns.watches.watch(watched, partial(queue.put, None)):
+            self.look()
             while True:
                 if any(self.views.end(tablet) > ends.get(tablet, 0) for tablet in watched):
                     return True
@@ -336,29 +365,8 @@ class Runtime:
 
     def stats(self) -> dict[str, Any]:
         """Collects the counters: statistics.py."""
+        self.look()
         return {**stats(self), **self.hooks.stats()}
-
-    def show(self, views: list[Store]) -> bool:
-        """Replaces the views of a read-only engine by newer ones; the caller closes the old ones.
-
-        Returns False, and changes nothing, while a snapshot is open.
-        """
-        hosts = [self._host(number, view) for number, view in enumerate(views)]
-        first: Any = views[0]
-        before: Any = self.nodes[0].host.store
-        same = first.unchanged(tablet_prefix(CATALOGUE_ID), before.last_turn)
-        names = self.names if same else Names(first)
-
-        def swap() -> None:
-            names.move_to(first)
-            self.names = self.turns.names = names
-            for node, host in zip(self.nodes, hosts, strict=True):
-                node.host = host
-
-        with ExitStack() as turns:
-            for node in self.nodes:
-                turns.enter_context(node.lock)
-            return self.nodes[0].host.history.retire(swap)
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""
@@ -459,16 +467,14 @@ class Runtime:
         side = self._side
         if side is not None and side.is_alive() and side is not threading.current_thread():
             side.join()
+        if self._followed is not None:
+            self._followed.close()
         for node in self.nodes:
             with node.lock:
                 node.down = True
                 self._end_store(node, checkpoint)
         self.replies.end_futures()
         self.ended = True
-
-
-def _store_of(node: Node) -> Store:
-    return node.host.store
 
 
 def _not_started(error: RuntimeError) -> IoError:

@@ -5,6 +5,9 @@ the coordinator's host had sent to it by then. A host serves S once it has taken
 then waits only for planned, undecided transactions ≤ S that write what it reads. With one host both
 hold already. S never comes from a clock.
 
+An engine that reads another process's store has views of all hosts, at one step (following.py). A snapshot reads
+the views that it was opened with.
+
 Next: runtime.py.
 """
 
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ..closing import Closing
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
 from ..host.log_entries import entries_between, first_behind
-from ..host.versions import Pin, Retired
+from ..host.versions import Pin
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import Place, host_of, tablet_prefix
 from ..proto.messages import PartitionPart, ShardPart
@@ -28,6 +31,7 @@ from .wait_primitives import wait_for
 
 if TYPE_CHECKING:
     from ..store import Store
+    from .following import Following, Shown
 
 _WAIT_SECONDS = 30.0
 
@@ -63,11 +67,15 @@ def trimmed_error(offset: int) -> SnapshotTooOld:
 class Snapshot(Closing):
     """A pinned step. Close it: while it is open, overwritten versions stay in memory."""
 
-    __slots__ = ("_pin", "bounds", "marks", "step")
+    __slots__ = ("_pin", "bounds", "marks", "shown", "step")
 
-    def __init__(self, step: int, marks: dict[int, int], pin: Pin | None) -> None:
+    def __init__(
+        self, step: int, marks: dict[int, int], pin: Pin | None, shown: "Shown | None" = None
+    ) -> None:
+        """`shown`: the views that it reads, of an engine that reads another process's store."""
         self.step = step
         self.marks = marks
+        self.shown = shown
         self.bounds: dict[int, tuple[int, int]] = {}  # of the partitions that were looked at
         self._pin = pin
 
@@ -82,6 +90,9 @@ class Views:
 
     has_holes = False
     """True where some offsets of a log show no record: no reader may wait until those are consumed."""
+
+    following: "Following | None" = None
+    """Shows what another process, which owns the store, has released."""
 
     def __init__(
         self, nodes: list[Any], check_open: Callable[[], None], rtt_ms: float = 0.0
@@ -103,18 +114,17 @@ class Views:
         node = self._nodes[0]
         if self._distributed:
             self.request()
-        while True:
-            host = node.host
-            try:
-                if not self._distributed:
-                    pin = host.history.open()
-                    return Snapshot(pin.step, {}, pin)
-                with node.lock:  # step and link numbers of the same turn
-                    pin = host.history.open()
-                    marks = {target: link.durable for target, link in host.links.items()}
-                return Snapshot(pin.step, marks, pin)
-            except Retired:
-                pass  # a newer view was shown just now
+        if self.following is not None and (pinned := self.following.pin()) is not None:
+            shown, pin = pinned
+            return Snapshot(pin.step, {}, pin, shown)
+        host = node.host
+        if not self._distributed:
+            pin = host.history.open()
+            return Snapshot(pin.step, {}, pin)
+        with node.lock:  # step and link numbers of the same turn
+            pin = host.history.open()
+            marks = {target: link.durable for target, link in host.links.items()}
+        return Snapshot(pin.step, marks, pin)
 
     def request(self) -> None:
         """Counts a request to a tablet, and waits for the round trip that the engine is set to (`rtt_ms`)."""
@@ -131,6 +141,8 @@ class Views:
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         """Returns the tablet's host, once it serves the snapshot for the rows that are read."""
+        if snap.shown is not None:
+            return snap.shown.hosts[host_of(tablet)]
         node = self._nodes[host_of(tablet)]
         if not self._distributed:
             return node.host
@@ -350,7 +362,7 @@ class Views:
         if offset >= end:
             return []
         self.request()
-        store = self._nodes[host_of(tablet)].host.store
+        store = self._store(tablet) if snap.shown is None else snap.shown.stores[host_of(tablet)]
         prefix = tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")
         last = prefix + end.to_bytes(8, "big")

@@ -61,7 +61,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
     ]
     store: dict[str, Any] = {name: sum(host[name] for host in per_host) for name in per_host[0]}
     behind = [node.host.store.behind() for node in nodes if isinstance(node.host.store, DiskStore)]
-    opened, oldest = nodes[0].host.history.pins()
+    opened, oldest = runtime.open_snapshots()
     return {
         "hosts": runtime.hosts,
         "generation": runtime.generation,

@@ -35,7 +35,7 @@ class Table(Handle):
     """A table by name; each method is a transaction or a snapshot of its own."""
 
     def _info(self) -> "TableInfo":
-        self._context.check()
+        self._context.look()
         return self._context.table(self.name)
 
     def _begin(self) -> Transaction:

@@ -63,6 +63,7 @@ class Changelog:
 
     def __init__(self, context: "Context", topic: str, partition: int, worker: str | None) -> None:
         context.check_writable()
+        context.look()
         info = context.topic(topic)
         if info.format not in ("json", "msgpack"):
             raise TypeError(

@@ -68,6 +68,7 @@ class Reader(Closing):
         name: str,
     ) -> None:
         context.check_writable()
+        context.look()
         check_name(consumer)
         check_limits(options.max_records, options.max_bytes)
         in_flight = whole("in_flight", options.in_flight, 1)

@@ -49,7 +49,7 @@ class Topic(Handle):
     _writer_kind = Writer
 
     def _info(self) -> "TopicInfo":
-        self._context.check()
+        self._context.look()
         return self._context.topic(self.name)
 
     @property
@@ -315,7 +315,7 @@ def read_now(
 
     Returns (the batch, {}), or if it is empty (the batch, tablet → end of the partitions that were read).
     """
-    context.check()
+    context.look()
     info = context.topic(name)
     most = look_limit(max_records, max_bytes)
     tries = 0

@@ -57,9 +57,7 @@ class KafkaHooks(ClientHooks):
         gathering = Gathering(settings.batch_bytes, settings.linger_ms, settings.max_in_flight)
         super().__init__(runtime, gathering)
         is_open = runtime.turns.check_open
-        self.in_place_views = KafkaViews(
-            runtime.nodes, is_open, settings, runtime.rtt_ms, self.writes
-        )
+        self.in_place_views = KafkaViews(runtime.nodes, is_open, settings, runtime.rtt_ms)
         self._expire_at = 0
 
     # parts of the runtime -------------------------------------------------------------------

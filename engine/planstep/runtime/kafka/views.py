@@ -57,10 +57,9 @@ class KafkaViews(InPlaceViews):
         check_open: Callable[[], None],
         settings: KafkaSettings,
         rtt_ms: float,
-        writes: bool = True,
     ) -> None:
         committed = settings.isolation == "read_committed"
-        super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
+        super().__init__(nodes, check_open, rtt_ms, committed=committed)
         self._settings = settings
 
     def look(self, pin: Pin | None = None) -> Snapshot:

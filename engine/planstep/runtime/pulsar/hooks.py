@@ -107,9 +107,7 @@ class PulsarHooks(ClientHooks):
         timeout = settings.ack_timeout_ms / 1000 or inf
         self.redelivery = Redelivery(settings.nack_redelivery_delay_ms / 1000, timeout)
         is_open = runtime.turns.check_open
-        self.in_place_views = PulsarViews(
-            runtime.nodes, is_open, settings, runtime.rtt_ms, self.writes
-        )
+        self.in_place_views = PulsarViews(runtime.nodes, is_open, settings, runtime.rtt_ms)
 
     # parts of the runtime -------------------------------------------------------------------
 

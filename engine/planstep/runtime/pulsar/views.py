@@ -32,10 +32,9 @@ class PulsarViews(InPlaceViews):
         check_open: Callable[[], None],
         settings: PulsarSettings,
         rtt_ms: float,
-        writes: bool = True,
     ) -> None:
         committed = settings.isolation == "read_committed"
-        super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
+        super().__init__(nodes, check_open, rtt_ms, committed=committed)
         self._aborted = AbortedIds()
 
     # partitions ----------------------------------------------------------------------------

@@ -4,7 +4,8 @@
     owner    a file that LMDB names no more since transaction x stays while a live lease has less than x
 
 A lease that names no transaction yet keeps everything: its pin is not known. It is created before the pin,
-so a reader whose lease the owner did not see has pinned a state after the owner's own commit.
+so a reader whose lease the owner did not see has pinned a state after the owner's own commit. A reader that has
+pinned nothing, and may pin later, keeps a lease that keeps no file: its store is not replaced under it.
 
 An unlocked lease has no reader any more, and the owner removes it. A reader that was about to lock it notices
 that its file has no name any more, and creates another. Process ids are not checked: they recur in containers.
@@ -19,6 +20,9 @@ import secrets
 from pathlib import Path
 
 from ..files import list_folder, open_file, typed_errors
+
+KEEPS_NOTHING = 1 << 63
+"""Stands for a transaction later than all: no file is kept for it."""
 
 
 class Lease:
@@ -48,6 +52,10 @@ class Lease:
             with contextlib.suppress(OSError):  # on a full disk: unnamed, it keeps everything
                 os.pwrite(self._fd, b"%020d" % transaction, 0)
 
+    def keep_nothing(self) -> None:
+        """Records that nothing is pinned."""
+        self.name(KEEPS_NOTHING)
+
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -67,7 +75,8 @@ def make_leases(folder: Path, held: int | None = None) -> None:
 
 
 def oldest_lease(folder: Path, held: int | None = None) -> int | None:
-    """Returns the oldest transaction that a live lease names (0: one names none yet); None without leases.
+    """Returns the oldest transaction that a live lease names (0: one names none yet; `KEEPS_NOTHING`); None without
+    leases.
 
     A lease that cannot be read, because of its user or for lack of descriptors, counts as alive.
     """

@@ -3,13 +3,15 @@
     open ─▶ a look at the whole store: whole_look.py ─▶ a view of an epoch
     newer ─▶ the mark ─▶ the log's turns since ─▶ a later view of it, or of the next epoch: tail.py
                  └▶ the tail is lost ─▶ a look at the whole store
+    resting ─▶ nothing is pinned ─ newer ─▶ a look at the whole store
 
 `newer` costs the turns since the last view, whatever the age of the log. Views share their epoch: LMDB's
 environment, one pinned transaction, a lease, and the turns behind it. A view that was closed with a successor
-passes row reads on to it: a reader without a snapshot wants the newest rows.
+passes reads on to it: a reader without a snapshot wants the newest rows.
 
 With several hosts the views must fit together: runtime/consistent_cut.py reads all marks at one moment and
-passes each host's here as `until`. This store then takes the host's remaining work, in memory of its own.
+passes each host's here as `until`. This store then takes the host's remaining work, in memory of its own. It gives
+payloads of that work addresses that no other view has, so that a later view is never asked for them.
 
 Next: tail.py.
 """
@@ -19,10 +21,20 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported, TooManyReaders
+from ...errors import (
+    Corruption,
+    EngineClosed,
+    FormatError,
+    IoError,
+    NotSupported,
+    PlanstepError,
+    SnapshotTooOld,
+    TooManyReaders,
+)
 from ...proto.stored import AnyRow
 from ..files import Files, io_error, open_folder, typed_errors
 from ..layers import GONE, MISSING, Layer, Rows, merged_scan
@@ -32,11 +44,15 @@ from ..meta import Meta, load_meta
 from ..tables.table import Table
 from ..turn import Show, StoreCounters, Turn
 from .reader_lease import Lease
-from .released_mark import Mark, mark_bytes
+from .released_mark import Mark
 from .tail import Epoch, Tail, Taken, read_on, run_of
 from .whole_look import Place, StoreChanged, look
 
-__all__ = ["ReadOnlyStore", "StoreChanged"]
+__all__ = ["ReadOnlyStore", "Resting", "StoreChanged"]
+
+_settled = count()
+_OWN_ADDRESSES, _OWN_BYTES_BITS, _VIEWS = 1 << 63, 40, 1 << 23
+"""Addresses of payloads that views have settled: the place of the view among them, and 40 bits."""
 
 
 class ReadOnlyStore:
@@ -73,6 +89,8 @@ class ReadOnlyStore:
         self._added: list[bytes] = []
         self._closing = threading.Lock()
         self._closed = False
+        self._why = "the store was closed while it was read"
+        self._kind: type[PlanstepError] = EngineClosed
         epoch.enter(self.last_turn)
 
     @classmethod
@@ -111,8 +129,13 @@ class ReadOnlyStore:
 
     def hold_folder(self) -> int:
         """Returns a new descriptor of the store's folder, which the caller closes."""
-        with typed_errors(self.folder):
-            return os.dup(self._held)
+        with self._epoch.reading:
+            if self._later is None or not self._closed:
+                self._check_open()
+                with typed_errors(self.folder):
+                    return os.dup(self._held)
+        held: int = self._later().hold_folder()
+        return held
 
     def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
         """Opens a later view like `open`; this one stays as it is, and each is closed separately."""
@@ -201,14 +224,24 @@ class ReadOnlyStore:
         """Reads the owner's mark as it is now, wherever the folder is by now. IoError, StoreClosed."""
         return self._epoch.mark()
 
-    def mark_bytes(self) -> bytes:
-        """Returns the mark's bytes, for callers that only check for a change."""
-        return mark_bytes(Path("released"), self._held)
+    def resting(self) -> "Resting":
+        """Returns what opens later views once this one is closed."""
+        with ExitStack() as undo:
+            held, files = self._hold_again()
+            undo.callback(os.close, held)
+            lease = Lease(self.folder, held)
+            undo.callback(lease.close)
+            lease.keep_nothing()
+            table = self._epoch.table.shared()
+            undo.pop_all()
+            return Resting(Place(self.folder, self.meta, files, held, table), lease)
 
     def get(self, key: bytes) -> AnyRow:
         value = MISSING if self._own is None else self._own.values.get(key, MISSING)
         if value is MISSING:
             value = self._epoch.value(key, self.last_turn)
+        if self._closed:  # asked behind the value: that of a closed view may be newer
+            value = MISSING
         if value is MISSING:
             with self._epoch.reading:
                 if self._later is None:
@@ -235,23 +268,32 @@ class ReadOnlyStore:
         return found
 
     def read_payload(self, address: int, length: int) -> bytes:
-        epoch = self._epoch
-        with epoch.reading:
-            self._check_open()  # also for one that gave way: its addresses may be others' in a settled view
-            if (own := run_of(self._runs, address)) is not None:
+        own = run_of(self._runs, address)
+        with self._epoch.reading:
+            if self._later is None:
+                self._check_open()
+            if own is not None:
                 return self._added[own.offset][address - own.address :][:length]
-            extent = run_of(epoch.runs, address) or epoch.table.find_payload(address, epoch.txn)
-            if extent is None:
-                raise Corruption(f"no payload at address {address}")
-            at = extent.offset + address - extent.address
-            data = epoch.folder.read(extent.file, at, length)
+            if self._later is None:
+                return self._stored_payload(address, length)
+        data: bytes = self._later().read_payload(address, length)
+        return data
+
+    def _stored_payload(self, address: int, length: int) -> bytes:
+        """Reads a payload of the owner's. The caller holds `reading`."""
+        epoch = self._epoch
+        extent = run_of(epoch.runs, address) or epoch.table.find_payload(address, epoch.txn)
+        if extent is None:
+            raise Corruption(f"no payload at address {address}")
+        at = extent.offset + address - extent.address
+        data = epoch.folder.read(extent.file, at, length)
         if len(data) < length:
             raise Corruption(f"{extent.file}: payload at address {address} is cut off")
         return data
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineClosed("the store was closed while it was read")
+            raise self._kind(self._why)
 
     # settling: work that the owner has decided and this host has not done yet, in memory ------
 
@@ -260,6 +302,7 @@ class ReadOnlyStore:
             raise NotSupported("the store was opened with read_only=True; reopen it to write")
         if self._own is None:
             self._own = Layer()
+            self._next = _OWN_ADDRESSES | next(_settled) % _VIEWS << _OWN_BYTES_BITS
         return Turn(self, self._next, self._own.values)
 
     def abandon(self, turn: Turn) -> None:
@@ -286,8 +329,13 @@ class ReadOnlyStore:
         return False
 
     def give_way(self, later: Callable[[], Any]) -> None:
-        """Closes the view; later row reads are answered by `later()`."""
+        """Closes the view; later reads are answered by `later()`."""
         self._later = later
+        self.close()
+
+    def expire(self, why: str) -> None:
+        """Closes the view; later reads raise SnapshotTooOld, which says `why`."""
+        self._kind, self._why = SnapshotTooOld, why
         self.close()
 
     def close(self) -> None:
@@ -298,6 +346,37 @@ class ReadOnlyStore:
         self._epoch.leave(self.last_turn)
 
     crash = close
+
+
+class Resting:
+    """Opens views of a store of which it keeps nothing: no transaction is pinned, and its lease keeps no file."""
+
+    def __init__(self, place: Place, lease: Lease) -> None:
+        """It closes the lease, and the descriptor and tables of `place`."""
+        assert place.table is not None
+        self._place = place
+        self._table = place.table
+        self._lease = lease
+
+    def mark(self) -> Mark | None:
+        """Reads the owner's mark as it is now, wherever the folder is by now. IoError, StoreClosed."""
+        return self._place.mark()
+
+    def newer(self, until: Mark | None = None) -> ReadOnlyStore:
+        """Opens a view like `ReadOnlyStore.newer`."""
+        files, place = Files(), self._place
+        with typed_errors(place.folder):
+            held = os.dup(place.held)
+        files.hold(place.folder, held)
+        return _looked(place._replace(files=files, held=held), until)
+
+    def close(self) -> None:
+        """Closes what opens views, not the views."""
+        try:
+            self._table.close()
+        finally:
+            self._lease.close()
+            os.close(self._place.held)
 
 
 def _looked(place: Place, until: Mark | None) -> ReadOnlyStore:

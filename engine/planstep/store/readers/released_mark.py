@@ -167,10 +167,10 @@ def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | No
         raise io_error(error, path) from error
 
 
-def mark_bytes(path: Path, held: int | None = None) -> bytes:
-    """Returns the mark's bytes, for callers that only check for a change. `held`: as for `ReleasedMark`."""
+def mark_bytes(path: Path) -> bytes:
+    """Returns the mark's bytes, for callers that only check for a change."""
     try:
-        with os.fdopen(open_file(path, os.O_RDONLY, held), "rb") as file:
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
             return file.read(_SIZE)
     except OSError:
         return b""
