@@ -1,4 +1,4 @@
-"""Writes and reads the contents of transactions in frames: parts, staged slices, details, reasons.
+"""Writes and reads the contents of transactions in frames: parts, staged slices, details.
 
     head      … (length, records) … (key, op, length) …          fields that have payload name its length
     payload   bytes │ bytes │ …                                  in the same order; never copied by `encode`
@@ -46,11 +46,9 @@ from .messages import (
     Detail,
     PartitionPart,
     Parts,
-    Reason,
     ShardPart,
     Slices,
 )
-from .reasons import read_reason as reason_of
 
 INLINE_BYTES = 256
 """A row's value of more bytes is payload."""
@@ -338,26 +336,3 @@ def read_details(details: Any, reading: Reading) -> dict[int, Detail]:
         if detail is not None:
             _read_offsets(detail, reading)
     return details
-
-
-_of_reasons: dict[type, Check] = {}
-"""The check of each class of reasons; made when the first one comes."""
-
-
-def read_reason(reason: Any, reading: Reading) -> Reason:
-    """Reads a reason why a transaction does not commit, in its stored form."""
-    if type(reason) is not tuple or len(reason) < 2 or type(reason[1]) is not str:
-        raise MalformedFrame(f"{shown(reason)} in place of a reason")
-    tablet, cause, *detail = reason
-    if type(tablet) is not int or not 0 <= tablet < 1 << 32:  # 0: of no tablet
-        raise MalformedFrame(f"{shown(tablet)} in place of a tablet's id")
-    try:
-        _, why = reason_of(reason)
-    except (KeyError, TypeError):
-        raise MalformedFrame(f"no reason {cause!r:.30} of {len(detail)} details") from None
-    kind = type(why)
-    check = _of_reasons.get(kind)
-    if check is None:
-        check = _of_reasons[kind] = checker(kind)
-    check(tuple(detail), reading)
-    return reason

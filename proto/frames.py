@@ -1,14 +1,14 @@
 """Defines the frames between a store's owner and the processes that are attached to it.
 
     attached ──Hello──▶ owner ──Welcome | Refused──▶ attached                   first; which version both speak
-    attached ──Commit, Stage, Rollback──▶ owner ──Results, Aborts, Failures──▶   mode "deterministic"
+    attached ──Commit, Stage, Rollback──▶ owner ──Results, Failures──▶   mode "deterministic"
     attached ──Deliver──▶ owner ──Answers──▶                                    modes "kafka" and "pulsar"
     attached ──Watch, Unwatch──▶ owner ──Published──▶                           wakes readers that wait
     attached ──NewIds──▶ owner ──Ids──▶                                         transaction ids, in blocks
     attached ──Join, Leave, Given, Floor──▶ owner ──Shares──▶                   who reads which partitions
     attached ──Claim, Free──▶ owner ──Claimed──▶                                ranges of individual consumers
-    attached ──Call, Confirm──▶ owner ──Return, CallFailed──▶                   what only the owner can do
-    owner ──Pause, Go, Closing, Fenced, Stopped──▶ attached                     at any time
+    attached ──Call──▶ owner ──Return, CallFailed──▶                   what only the owner can do
+    owner ──Closing, Fenced, Stopped──▶ attached                                at any time
     attached ──Bye──▶ owner                                                     nothing is in doubt
 
 A frame is a NamedTuple; the types of its fields say what the decoder checks. A new kind is a class, and a line in
@@ -30,11 +30,10 @@ from .frame_parts import (
     read_ahead,
     read_details,
     read_parts,
-    read_reason,
     write_ahead,
     write_parts,
 )
-from .messages import AheadSlices, Detail, Parts, Reason
+from .messages import AheadSlices, Detail, Parts
 
 MAGIC = b"PSO1"
 VERSIONS = (1, 1)
@@ -86,7 +85,6 @@ class Commit(NamedTuple):
     tx: Tx
     parts: Annotated[Parts, By(read_parts, write_parts)]
     size: _Number
-    deadline_ms: _Number
     again: bool = False
 
 
@@ -189,12 +187,6 @@ class Call(NamedTuple):
     arguments: Annotated[tuple[Any, ...], Within(0, 100)] = ()
 
 
-class Confirm(NamedTuple):
-    """Asks whether the owner of a replicated store still owns it."""
-
-    number: _Number
-
-
 class Bye(NamedTuple):
     """Closes the link; nothing of it is in doubt."""
 
@@ -246,14 +238,8 @@ class Results(NamedTuple):
     results: Annotated[tuple[Result, ...], _SOME]
 
 
-class Aborts(NamedTuple):
-    """Tells transactions that did not commit, and why."""
-
-    reasons: Annotated[tuple[tuple[Tx, Annotated[Reason, By(read_reason)]], ...], _SOME]
-
-
 class Failures(NamedTuple):
-    """Tells transactions that ended by an error of the owner's."""
+    """Tells transactions that did not commit, or whose end is not known, each by the error that its caller gets."""
 
     errors: Annotated[tuple[tuple[Tx, ErrorForm], ...], _SOME]
 
@@ -265,9 +251,8 @@ class Answers(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Tells which watched tablets show more as of a turn."""
+    """Tells which watched tablets may show more by now."""
 
-    turn: _Number
     tablets: _Tablets
 
 
@@ -307,14 +292,6 @@ class Return(NamedTuple):
 class CallFailed(NamedTuple):
     number: _Number
     error: ErrorForm
-
-
-class Pause(NamedTuple):
-    """Asks to send no more input: the owner has no room for it."""
-
-
-class Go(NamedTuple):
-    """Says that there is room again."""
 
 
 class Closing(NamedTuple):
@@ -359,7 +336,6 @@ OF_ATTACHED: Kinds = {
     13: Free,
     14: Floor,
     15: Call,
-    16: Confirm,
     17: Bye,
 }
 """The frames that an attached process sends."""
@@ -367,7 +343,6 @@ OF_OWNER: Kinds = {
     WELCOME: Welcome,
     REFUSED: Refused,
     67: Results,
-    68: Aborts,
     69: Failures,
     70: Answers,
     71: Published,
@@ -376,8 +351,6 @@ OF_OWNER: Kinds = {
     74: Claimed,
     75: Return,
     76: CallFailed,
-    77: Pause,
-    78: Go,
     79: Closing,
     80: Fenced,
     81: Stopped,

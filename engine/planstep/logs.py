@@ -28,6 +28,10 @@
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
     engine_stopped      CRITICAL error, with the traceback: a bug outside of a turn, or no memory
+    not_shared          WARNING  store, error: other processes cannot attach, as its folder has no sockets
+    process_refused     WARNING  store (a host's folder), error: a process that connected may not attach
+    owner_lost          WARNING  store (a host's folder), pid: the process that owned the store is gone
+    owner_found         WARNING  store (a host's folder), seconds: this process owns the store now
     overloaded          WARNING  bytes (under way), size (refused)
     tx_resolved         INFO     tx, state
     lost_at_exit        ERROR    store, error: the interpreter ended before a writer could publish its records
@@ -124,6 +128,29 @@ def slow_sync(store: os.PathLike[str], seconds: float, size: int) -> None:
     where = os.fspath(store)
     fields = {"store": where, "seconds": seconds, "bytes": size}
     _emit_seldom(logging.WARNING, "slow_sync", where, text, **fields)
+
+
+def not_shared(store: str, error: BaseException) -> None:
+    text = f"{store}: other processes cannot attach: {error}"
+    emit(logging.WARNING, "not_shared", text, store=store, error=str(error))
+
+
+def owner_lost(runtime: Any, pid: int) -> None:
+    store = os.fspath(runtime.nodes[0].host.store.folder)
+    text = f"{store}: process {pid}, which owned the store, is gone"
+    emit(logging.WARNING, "owner_lost", text, store=store, pid=pid)
+
+
+def owner_found(runtime: Any, seconds: float) -> None:
+    store = os.fspath(runtime.nodes[0].host.store.folder)
+    text = f"{store}: this process owns the store now"
+    emit(logging.WARNING, "owner_found", text, store=store, seconds=seconds)
+
+
+def process_refused(store: os.PathLike[str], error: BaseException) -> None:
+    where = os.fspath(store)
+    text = f"{store}: a process was not let in: {error}"
+    _emit_seldom(logging.WARNING, "process_refused", where, text, store=where, error=str(error))
 
 
 def tried_again(what: str, error: BaseException) -> None:

@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .api.context import MEMORY
 from .api.engine import Engine
-from .api.open_engine import MEMORY, Settings
+from .api.open_engine import Settings
 from .api.slots import Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .host.inputs import Commit as CommitInput
@@ -29,7 +30,7 @@ from .host.inputs import StageInput
 from .proto.ids import tx_text
 from .proto.messages import PartitionPart, ShardPart
 from .proxy.deterministic import role
-from .runtime.group_commit import ReplySink, Waiter
+from .runtime.group_commit import ReplySink, Sink, Waiter
 from .runtime.replies import ReplyBook
 from .runtime.runtime import Runtime
 from .runtime.turn_loop import TurnLoop
@@ -73,7 +74,7 @@ class _FaultyTurns(TurnLoop):
     _replies: _FaultyReplies
 
     def enqueue(
-        self, item: CommitInput | StageInput, future: ReplySink | None, wait: float | None
+        self, item: CommitInput | StageInput, future: ReplySink | Sink | None, wait: float | None
     ) -> Waiter:
         faults = self.faults
         if faults is None or isinstance(item, StageInput) or not self._of_a_user(item):
@@ -102,7 +103,7 @@ class _FaultyTurns(TurnLoop):
         )
 
     def _answered_with(
-        self, item: CommitInput, future: ReplySink | None, error: Exception
+        self, item: CommitInput, future: ReplySink | Sink | None, error: Exception
     ) -> Waiter:
         waiter = self._replies.waiting[item.tx] = Waiter(item.tx, 0, future)
         self._replies.note_refused(item.tx, error)

@@ -46,7 +46,7 @@ OPEN = joined(opening(f.OF_ATTACHED))
 
 
 def commit(parts: Any, **fields: Any) -> bytes:
-    return joined(f.Commit(TX, parts, 1, 2, **fields))
+    return joined(f.Commit(TX, parts, 1, **fields))
 
 
 def taken(data: bytes, limits: Limits | None = None, hosts: int = HOSTS) -> list[Any]:
@@ -93,7 +93,7 @@ def test_payload_is_sent_from_where_it_is_and_received_as_views_of_one_buffer() 
         P: PartitionPart(slices=((BATCH, 2), (BATCH, 2))),
         S: ShardPart(writes=((KEY, PUT, value),)),
     }
-    frame = f.Commit(TX, parts, 1, 2)
+    frame = f.Commit(TX, parts, 1)
     _, *payloads = encode(frame)
     assert [one is BATCH or one is value for one in payloads] == [True] * 3
     (again,) = taken(joined(frame))
@@ -293,20 +293,10 @@ def test_the_kind_and_the_place_of_what_is_wrong_are_named() -> None:
     assert "of payload left" in refusal(whole_frame(head, payload[:-1]))
 
 
-def test_reasons_and_details_are_checked() -> None:
+def test_details_are_checked() -> None:
     def of_owner(frame: Any) -> None:
         list(Decoder(f.OF_OWNER).feed(joined(opening(f.OF_OWNER)) + joined(frame)))
 
-    of_owner(f.Aborts(((TX, (P, "position", "c", 1, 2)), (TX, (0, "withdrawn")))))
-    for reason, why in [
-        ((P, "position", "c", 1), "no reason 'position' of 2 details"),
-        ((P, "unheard", "c"), "no reason 'unheard' of 1 details"),
-        ((P, "position", "c", 1, "x"), "reasons[0][1].actual: str"),
-        ((-1, "withdrawn"), "-1 in place of a tablet's id"),
-        ((P,), "tuple of length 1 in place of a reason"),
-    ]:
-        with pytest.raises(MalformedFrame, match=re.escape(why)):
-            of_owner(f.Aborts(((TX, reason),)))  # type: ignore[arg-type]
     with pytest.raises(MalformedFrame, match=re.escape("results[0].details: tuple of length 1")):
         of_owner(f.Results((f.Result(TX, 1, 0, {P: (1,)}),)))  # type: ignore[dict-item]
 
@@ -344,7 +334,7 @@ def test_limits_of_a_transaction() -> None:
 
 
 def test_what_no_peer_would_take_is_not_sent() -> None:
-    frame = f.Commit(TX, {P: PART(slices=((BATCH, 2),))}, 1, 2)
+    frame = f.Commit(TX, {P: PART(slices=((BATCH, 2),))}, 1)
     whole = sum(map(len, encode(frame))) - 8
     assert encode(frame, Limits(frame=whole))
     with pytest.raises(FrameTooLarge, match="frame Commit: a head of"):

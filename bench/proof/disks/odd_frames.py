@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgpack
 
-from planstep.proto import frames, reasons
+from planstep.proto import frames
 from planstep.proto.batch import encode_batch
 from planstep.proto.frame_checks import By, Within
 from planstep.proto.frame_codec import Decoder, encode
@@ -28,7 +28,6 @@ from planstep.proto.frame_parts import (
     read_ahead,
     read_details,
     read_parts,
-    read_reason,
 )
 from planstep.proto.ids import CATALOGUE_ID, PARTITION, SHARD, tablet_id
 from planstep.proto.kafka.messages import CODES as KAFKA
@@ -186,12 +185,6 @@ def _ahead(random: Random) -> dict[int, Any]:
     }
 
 
-def _reason(random: Random) -> Any:
-    kind = random.choice(get_args(reasons.Why))
-    why = kind(*(_drawn(random, one) for one in kind.__annotations__.values()))
-    return reasons.kept_as(_tablet(random), why)
-
-
 def _sent(random: Random, draw: Callable[[], Any]) -> Any:
     cause = random.choice([(None, 0), (_TX, 3)])
     return tuple((_tablet(random), draw(), cause) for _ in range(random.randrange(1, 3)))
@@ -212,7 +205,6 @@ _BY: dict[Any, Callable[[Random], Any]] = {
     _check(Tablet): _tablet,
     read_parts: _parts,
     read_ahead: _ahead,
-    read_reason: _reason,
     read_details: lambda random: {_tablet(random): random.choice([None, (0, 3)])},
     read_requests: lambda random: _sent(random, lambda: _request(random)),
     read_answers: lambda random: _sent(random, lambda: Answer(1, 2, "", (1, "x"))),

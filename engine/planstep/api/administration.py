@@ -41,7 +41,9 @@ class EngineAdministration:
     """Looks into an open store. Nothing here waits for other transactions but what ends one."""
 
     if TYPE_CHECKING:
-        context: Context
+
+        @property
+        def context(self) -> Context: ...
 
     def outcome(self, tx: str | bytes) -> Outcome:
         """Returns how the transaction with this id ended, from durable records.

@@ -6,9 +6,11 @@ Next: names.py.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from inspect import getdoc, signature
@@ -30,6 +32,7 @@ from .transaction.transaction import Transaction
 if TYPE_CHECKING:
     from ..runtime.catalog import TableInfo, TopicInfo
     from ..runtime.runtime import Runtime
+    from .engine import Engine
     from .open_engine import Settings
     from .transaction.consume import Turns
     from .transaction.read_set import Conditions
@@ -38,12 +41,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+MEMORY = ":memory:"
 _contexts: "WeakSet[Context]" = WeakSet()
 
 
 def _note_fork() -> None:
     for context in list(_contexts):
-        context.forked, context.usable = True, False
+        context.note_fork()
 
 
 os.register_at_fork(after_in_child=_note_fork)  # a commit asks ten times: too often for os.getpid()
@@ -62,6 +66,9 @@ class Context:
         self.forked = False
         """True in a fork of the process that opened the engine."""
         self._pid = os.getpid()
+        self._adopting = threading.Lock()
+        self._adopted: Engine | None = None
+        """The engine that a fork has opened in place of this one."""
         _contexts.add(self)
         self.turns: Turns = {}
         self.consuming: dict[bytes, Conditions] = {}
@@ -78,12 +85,44 @@ class Context:
         runtime.maintenance.leases = self.groups.tidy
         runtime.consumers = StoredConsumers(runtime)
 
+    def note_fork(self) -> None:
+        self.forked, self.usable = True, False
+        self._adopting = threading.Lock()  # a thread of the parent may have held it
+
+    def here(self) -> "Context":
+        """Returns the context to use in this process. In a fork it is another one: the child has opened the store
+        by itself, and is attached to its owner.
+        """
+        if not self.forked or self.closed or self.path == MEMORY:
+            return self
+        with self._adopting:
+            if self._adopted is None:
+                self._adopted = self._open_again(self.path)
+        return self._adopted.context
+
+    def _open_again(self, path: str) -> "Engine":
+        from .open_engine import OF_MODES, open
+
+        settings = self.settings
+        given = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        for mode in OF_MODES.keys() - {settings.mode}:
+            del given[mode]
+        return open(path, **given)
+
+    def close_adopted(self) -> None:
+        """Closes, in a fork, the engine that it has opened."""
+        if self._adopted is not None:
+            self._adopted.close()
+
     def check(self) -> None:
         """Raises ForkedProcess or EngineClosed where the engine cannot be used."""
         if self.forked:
             raise ForkedProcess(
-                f"{self.path!r} was opened by process {self._pid}, and this is a forked child of it; open "
-                "it here after the parent closed it, or open it in one process only"
+                f"this belongs to process {self._pid}, and this is a forked child of it: begin it here, with the "
+                f"engine of {self.path!r} or a handle of it"
+                if self.path != MEMORY
+                else f"a store in memory belongs to process {self._pid}, and this is a forked child of it: open a "
+                "folder in its place, which processes share"
             )
         if self.closed:
             raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
@@ -232,8 +271,13 @@ class Handle:
     """A topic or table by name; each method is a transaction or a snapshot of its own."""
 
     def __init__(self, context: Context, name: str) -> None:
-        self._context = context
+        self._opened = context
         self.name = name
+
+    @property
+    def _context(self) -> Context:
+        """The context in this process, which may be a fork of the one that made the handle."""
+        return self._opened.here() if self._opened.forked else self._opened
 
     def _begin(self) -> Transaction:
         """Begins the transaction of one call."""

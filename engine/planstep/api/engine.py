@@ -59,14 +59,24 @@ class Engine(EngineAdministration, Closing):
     """
 
     def __init__(self, path: str, runtime: "Runtime", settings: Settings, slot: Slot) -> None:
-        self.context = Context(path, runtime, settings)
+        self._opened = Context(path, runtime, settings)
         self.path = path
-        self._runtime = runtime
-        self._names = Names(self.context)
         self._backing_up = threading.RLock()
-        self.lifetime = Lifetime(self.context, slot, self._backing_up)
+        self.lifetime = Lifetime(self._opened, slot, self._backing_up)
         if not settings.read_only:
             runtime.begin_maintenance()
+
+    @property
+    def context(self) -> Context:
+        return self._opened.here() if self._opened.forked else self._opened
+
+    @property
+    def _runtime(self) -> "Runtime":
+        return self.context.runtime
+
+    @property
+    def _names(self) -> Names:
+        return Names(self.context)
 
     @property
     def mode(self) -> str:
@@ -82,6 +92,18 @@ class Engine(EngineAdministration, Closing):
         if self.context.settings.replicate is None:
             raise NotSupported("turns have numbers to compare where the store is replicated")
         return self._runtime.nodes[0].host.store.last_turn
+
+    @property
+    def owner(self) -> int | None:
+        """The id of the process that owns the store: this one's own, or that of the one to which it is attached.
+
+        None where it is not known, or the engine is read-only: that asks nobody.
+        """
+        self.context.check()
+        link = self._runtime.link
+        if link is not None:
+            return link.owner or None
+        return None if self.context.settings.read_only else os.getpid()
 
     @property
     def closed(self) -> bool:

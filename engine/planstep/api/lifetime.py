@@ -40,6 +40,7 @@ class Lifetime:
         """Closes one open of the engine: see Engine.close."""
         context = self.context
         if context.forked:
+            context.close_adopted()
             return
         room_for_a_turn()
         last = self.opens == 1 and not context.closed

@@ -13,24 +13,26 @@ import gc as collector
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import NotSupported, WrongMode
+from ..errors import IoError, NotSupported, WrongMode
 from ..host.versions import BYTES_MAX, MS_MAX
-from ..logs import store_opened
+from ..logs import not_shared, store_opened
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.mode_settings import ModeSettings
 from ..proto.pulsar.settings import PulsarSettings
 from .arguments import brief, seconds, whole
+from .context import MEMORY
+from .shared_settings import of_plain, plain
 from .slots import Slot, folder_of, in_use, slot_of
 
 if TYPE_CHECKING:
+    from ..runtime.runtime import Runtime
     from ..shared.settings import Replicate
     from .engine import Engine
 
-MEMORY = ":memory:"
 Mode: TypeAlias = Literal["deterministic", "kafka", "pulsar"]
 _RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
@@ -182,9 +184,14 @@ def open(
     replicate: "str | Replicate | None" = None,
     takeover: bool = False,
     follow: bool | None = None,
+    share: bool = True,
+    attach: bool = True,
     gc: Gc | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
+
+    The first process that opens a store owns it; those that open it later attach to that one. All have the same
+    face: they read from the same files, and the owner runs their commits together with its own.
 
     create           make the store when there is none; False: a path without one is an error. With replicate it
                      says so of the shared log, and a folder is made where there is none
@@ -306,6 +313,7 @@ def open(
                 replicate=settings.replicate,
                 takeover=takeover,
                 follow=settings.follow,
+                attach=plain(chosen) if share and attach and not settings.read_only else None,
                 told=slot.told,
                 store=slot.store if takeover else None,
             )
@@ -313,8 +321,9 @@ def open(
             runtime = open_runtime(
                 where, options, switch_interval=switch_interval, opened=slot.opened
             )
-            fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
-            engine = Engine(real, runtime, replace(settings, **fixed), slot)
+            engine = Engine(real, runtime, _settled(settings, runtime), slot)
+            if share and not memory:
+                _share(engine)
             folder = folder_of(real)
             store_opened(real, runtime, settings.read_only, time.monotonic() - began)
         except BaseException:  # no caller has it yet who could close it
@@ -325,6 +334,25 @@ def open(
         slot.opened.clear()
         _freeze(gc)
         return engine
+
+
+def _settled(settings: Settings, runtime: "Runtime") -> Settings:
+    """Returns an open engine's settings: as stored, or as those of the process that owns the store."""
+    settled: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
+    if runtime.link is not None:
+        settled |= of_plain(runtime.link.said, OF_MODES)
+    return replace(settings, **settled)
+
+
+def _share(engine: "Engine") -> None:
+    """Lets other processes attach to an engine that owns its store; it is open all the same where they cannot."""
+    settings, runtime = engine.context.settings, engine.context.runtime
+    if settings.read_only or runtime.link is not None:
+        return
+    try:
+        runtime.share(plain({f.name: getattr(settings, f.name) for f in fields(settings)}))
+    except IoError as error:  # a network's file system has no sockets
+        not_shared(engine.path, error)
 
 
 def _check_shares(slot: Slot, engine: "Engine", real: str) -> None:

@@ -16,7 +16,7 @@ def main() -> None:
     """Runs the command line; exits 2 with the pip line when the extra `cli` is not installed."""
     _fill_streams()
     try:
-        with _ended_by_signals(sys.argv[1:2] == ["follow"]):
+        with _ended_by_signals(sys.argv[1:2] in (["follow"], ["own"])):
             _run()
     except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(130) from None

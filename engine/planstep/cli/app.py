@@ -23,6 +23,7 @@ from . import (
     followers,
     inspect,
     logs,
+    own,
     reshard,
     seeds,
     shared_logs,
@@ -58,6 +59,7 @@ app.command("restore", cls=Command)(backups.restore)
 app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 app.command("follow", cls=Command)(followers.follow)
+app.command("own", cls=StoreCommand)(own.own)
 app.command("check-log", cls=Command)(shared_logs.check)
 shared_logs.replicate.command("start", cls=StoreCommand)(seeds.start)
 shared_logs.replicate.command("diff", cls=Command)(seeds.diff)

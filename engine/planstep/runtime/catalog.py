@@ -87,12 +87,16 @@ class Names:
         self._tablets: dict[int, tuple[str, str, int]] = {}
         self._undetermined: set[Name] = set()
         self._lock = threading.Lock()  # else an older read could finish last
-        prefix = tablet_prefix(CATALOGUE_ID)
-        rows = store.scan(prefix + b"n", prefix + b"o")
-        for name in [Name(key[5], key[6:].decode(), row[0]) for key, row in rows]:
+        for name in self._stored():
             self._reload(name)
+        prefix = tablet_prefix(CATALOGUE_ID)
         for key, row in store.scan(prefix + b"d", prefix + b"e"):
             self._note_dropped(int.from_bytes(key[5:], "big"), row)
+
+    def _stored(self) -> list[Name]:
+        prefix = tablet_prefix(CATALOGUE_ID)
+        rows = self._store.scan(prefix + b"n", prefix + b"o")
+        return [Name(key[5], key[6:].decode(), row[0]) for key, row in rows]
 
     def move_to(self, store: "Store") -> None:
         """Reads on in a later view of the store, which has the same catalogue."""
@@ -155,6 +159,14 @@ class Names:
         words = "topic" if kind == PARTITION else "table"
         for part, tablet in enumerate(tablets):
             self._tablets[tablet] = (words, name, part)
+
+    def has_tablet(self, tablet: int) -> bool:
+        """Returns whether a topic or table has, or had, this tablet; reads all names again to know of a new one."""
+        if tablet not in self._tablets:
+            with self._lock:
+                for name in self._stored():
+                    self._reload(name)
+        return tablet in self._tablets
 
     def of_tablet(self, tablet: int) -> tuple[str, str, int]:
         """Returns (kind, name, partition or shard) of a tablet."""

@@ -17,10 +17,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from sys import _getframe as _frame_at
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
+
+
+class Told(Protocol):
+    """A queue that a thread waits for besides signals, or an object like it."""
+
+    def put(self, item: None, /) -> None: ...
+
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 _MAIN = threading.main_thread().ident
@@ -58,7 +64,7 @@ class Uninterrupted:
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}
             self._handlers = _handlers()
-            self._wakes: SimpleQueue[None] | None = None
+            self._wakes: Told | None = None
             try:
                 for number, _ in self._handlers:
                     _set(number, self._note)
@@ -68,7 +74,7 @@ class Uninterrupted:
                 raise
         return self
 
-    def tells(self, queue: "SimpleQueue[None] | None") -> bool:
+    def tells(self, queue: "Told | None") -> bool:
         """Puts something into `queue` when a signal comes whose handler this block defers. Returns whether one has
         come already. A block within another defers nothing, so it does not end a wait."""
         if _held is not self:

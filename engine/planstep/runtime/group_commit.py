@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..histogram import COUNTS, SECONDS, Histogram
 from ..host.host import Host
@@ -32,6 +32,30 @@ class ReplySink(Protocol):
 
     def set_result(self, result: Committed, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
+
+
+class Sink:
+    """Takes answers while they are handed out, on the thread that does that: it is quick, and raises nothing."""
+
+    def take(self, tx: bytes, answer: Committed | BaseException) -> None:
+        raise NotImplementedError
+
+
+class Link(Protocol):
+    """Takes the inputs of turns that run in another process: the store's owner. The answers come to the reply book.
+
+    Whoever holds the node's lead receives them. `arm` and `disarm` tell the link's own thread whether nobody does.
+    """
+
+    @property
+    def connected(self) -> bool: ...
+    def send(self, item: Input, /) -> None: ...
+    def lead(
+        self, waiter: "Waiter | None", deadline: float, block: Uninterrupted | None, /
+    ) -> None: ...
+    def doubt(self) -> str: ...
+    def arm(self) -> None: ...
+    def disarm(self) -> None: ...
 
 
 class Waiter:
@@ -50,7 +74,7 @@ class Waiter:
         "unheard",
     )
 
-    def __init__(self, tx: bytes, size: int, future: ReplySink | None) -> None:
+    def __init__(self, tx: bytes, size: int, future: ReplySink | Sink | None) -> None:
         self.tx = tx
         self.size = size
         self.since = monotonic()
@@ -78,13 +102,16 @@ class Waiter:
 
 
 class Node:
-    """A host with its inbox. Invariants: a turn runs under `lock`; at most one thread leads."""
+    """A host with its inbox. Invariants: a turn runs under `lock`; at most one thread leads.
+
+    With a `link`, the host is a view of another process's, and runs no turns: leading is receiving.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.link: Any | None = None
-        """Takes the inputs in place of the inbox, in a process that does not own the store."""
         self.inbox: deque[Input] = deque()
+        self.link: Link | None = None
+        """Takes the inputs in place of the inbox, in a process that does not own the store."""
         self.lock = threading.Lock()
         self.changed = Bell()
         self.wake = Signal()
@@ -100,11 +127,20 @@ class Node:
         self._guard = threading.Lock()
         self._followers: deque[Waiter] = deque()
 
+    def take(self, item: Input) -> None:
+        """Takes an input for one of the next turns, here or at the store's owner."""
+        if self.link is None:
+            self.inbox.append(item)
+        else:
+            self.link.send(item)
+
     def try_lead(self, waiter: Waiter | None) -> bool:
         """Takes the lead and returns True, or joins the line behind the leader."""
         with once_free(self._guard):
             if not self.leading:
                 self.leading = True
+                if self.link is not None:
+                    self.link.disarm()
                 return True
             if waiter is not None:
                 if not waiter.stopped or waiter not in self._followers:
@@ -124,12 +160,16 @@ class Node:
             waiting = self._followers
             while waiting and (waiting[0].stopped or waiting[0].answer is not None):
                 waiting.popleft()
-            if waiting and self.inbox:  # else they would pass the lead round
+            link = self.link
+            # Else they would pass the lead round.
+            if waiting and (self.inbox or (link is not None and link.connected)):
                 follower = waiting.popleft()
                 follower.leads = True
                 follower.wake()
                 return False
             self.leading = False
+            if link is not None:
+                link.arm()
         # Checked after giving up the lead: a thread that adds to the inbox checks `leading` then.
         return bool(self.inbox)
 

@@ -5,6 +5,7 @@ Next: ../store/disk_store.py.
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from ..errors import (
     FormatError,
     NotSupported,
     PlanstepError,
+    StoreInUse,
     Trimmed,
     WrongMode,
 )
@@ -29,7 +31,8 @@ from ..shared.settings import Replicate
 from ..store import DiskStore, MemoryStore, Store, disk_store
 from ..store.files import Files, typed_errors
 from ..store.meta import Meta, load_meta, make_folder
-from ..store.owner_lock import no_other_makes
+from ..store.owner_lock import is_free, no_other_makes, read_holder
+from ..store.process_socket import NobodyListens
 from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import open_views
 from .deferred_signals import room_for_a_turn
@@ -37,6 +40,8 @@ from .follower import Tail
 from .kafka.hooks import KafkaHooks
 from .mode_hooks import ModeHooks
 from .network import Network
+from .processes.attached import OwnerGone, agreed, attach
+from .processes.next_owner import NextOwner
 from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
 from .replication import Connection, Replication, Told, connect
@@ -46,6 +51,9 @@ from .snapshotting import Snapshotter, begin_from_snapshot
 from .unfinished import remove_leftover
 from .unshipped import Overtaken, set_aside
 
+_STARTING_SECONDS = 30.0
+"""How long an owner may take from its lock to its socket: it recovers the store meanwhile."""
+_LOOKS, _LOOK_SECONDS = 10, 0.01
 _TRIES = 10
 """How often a snapshot is restored that is trimmed before its tail is taken."""
 FOLLOWER_TIMEOUT = 1.0
@@ -87,6 +95,8 @@ class OpenOptions:
     """Takes a replicated store over from a machine that did not close it."""
     follow: bool = False
     """Follows a replicated store, read-only, while another machine owns it."""
+    attach: Mapping[str, Any] | None = None
+    """Attaches to another process that owns the store, if it has these settings; None: StoreInUse."""
     told: Told | None = None
     """Called with each turn that following begins with."""
     store: DiskStore | None = None
@@ -472,6 +482,63 @@ def open_runtime(
         if make and options.replicate is None and not Path(path).exists():
             check_of_modes(options.of_modes, kind)  # before there is a folder
         with _alone_at_unfinished(Path(path), make, options.files):
+            return _open_or_attach(Path(path), options, opened)
+
+
+def _open_or_attach(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
+    """Opens the stores as their owner, or attaches to the process that is."""
+    deadline = time.monotonic() + options.wait
+    while True:
+        try:
             if options.replicate is not None:
-                return _open_replicated(Path(path), options.replicate, options, opened)
-            return _open_stores(Path(path), options, opened)
+                return _open_replicated(path, options.replicate, options, opened)
+            return _open_stores(path, options, opened)
+        except StoreInUse as in_use:
+            if options.attach is None or in_use.pid == os.getpid():
+                raise
+            runtime = _attached(path, options, options.attach, opened, in_use)
+            if runtime is not None:
+                return runtime
+        options = replace(options, wait=max(0.0, deadline - time.monotonic()))
+
+
+def _attached(
+    path: Path,
+    options: OpenOptions,
+    given: Mapping[str, Any],
+    opened: list[Store | Runtime],
+    in_use: StoreInUse,
+) -> Runtime | None:
+    """Attaches to the owner; None if it has ended. Waits for one that is about to listen; else raises `in_use`."""
+    first = path / "host-0"
+    deadline = time.monotonic() + _STARTING_SECONDS
+    looks = 0
+    while True:
+        meta = load_meta(first, Files())
+        if meta is None:
+            return None
+        try:
+            link = attach(first, meta.store_id, given, meta.hosts)
+            break
+        except (NobodyListens, OwnerGone):
+            looks += 1
+        holder = read_holder(first / "lock")
+        if is_free(first / "lock"):
+            return None
+        # What the lock says may be of an owner before.
+        if (holder.share is not True and looks > _LOOKS) or time.monotonic() > deadline:
+            raise in_use
+        time.sleep(_LOOK_SECONDS)
+    try:
+        _check_asked(meta, options.mode, options.hosts)
+        check_of_modes(options.of_modes, meta.mode)
+        views = open_views(path, meta.hosts, ownable=True)
+        options = agreed(options, meta.mode, link.welcome)
+        runtime = _runtime(views, meta.mode, replace(options, read_only=True))
+        opened.append(runtime)
+        runtime.follow(path, options.snapshots[1] / 1000)
+        runtime.attach(link, NextOwner(runtime, path, given, options))
+        return runtime
+    except BaseException:
+        link.socket.close()
+        raise

@@ -197,8 +197,10 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             return Conflict(**where, key=_key(key), expected=version, actual=actual)
 
 
-def undetermined(tx: bytes, timeout: float | None) -> Undetermined:
+def undetermined(tx: bytes, timeout: float | None, more: str = "") -> Undetermined:
+    """Makes the error of a commit that was not answered in time; `more` says why, where that is known."""
+    because = f" ({more})" if more else ""
     return Undetermined(
-        f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+        f"transaction {tx_text(tx)} was not answered within {timeout} s{because}; it goes on, and "
         f"outcome({tx_text(tx)!r}) tells how it ended"
     )

@@ -29,6 +29,7 @@ class Outcomes:
         """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
         next engine can tell, Undetermined when only the engine that owns the store can."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
+        self._runtime.look()
         outcome = self._of(tx)
         turns = self._runtime.turns
         if turns.stopped is not None and outcome.state in ("open", "planned", "unknown"):
@@ -85,12 +86,15 @@ class Outcomes:
         """Lists the transactions under way: open_transactions.py."""
         if self._runtime.nodes[0].down:
             raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
-        now = time.monotonic()
         stores = {n: node.host.store for n, node in enumerate(self._runtime.nodes) if not node.down}
-        sent = {
+        return undecided(stores, self._runtime.names, time.time_ns() // 1_000_000, self.sent())
+
+    def sent(self) -> dict[bytes, float]:
+        """Returns the transactions that were sent and are not answered, with their ages in seconds."""
+        now = time.monotonic()
+        return {
             tx: now - waiter.since for tx, waiter in self._runtime.replies.waiting.copy().items()
         }
-        return undecided(stores, self._runtime.names, time.time_ns() // 1_000_000, sent)
 
 
 def outcome_of(tx: bytes, record: OutcomeRow) -> Outcome:

@@ -15,7 +15,7 @@ from ..logs import callback_raised
 from ..proto.ids import tx_text
 from .admission import Admission
 from .deferred_signals import Uninterrupted
-from .group_commit import ReplySink, Waiter
+from .group_commit import ReplySink, Sink, Waiter
 from .outcome import Commit
 from .wait_primitives import Signal
 
@@ -60,7 +60,7 @@ class ReplyBook:
                 return
         self._record(tx)
 
-    def redirect(self, tx: bytes, future: ReplySink | None) -> Waiter | None:
+    def redirect(self, tx: bytes, future: ReplySink | Sink | None) -> Waiter | None:
         """Has a waiting transaction answered to another sink; returns its waiter, None if it does not wait."""
         with self._handing_out:
             waiter = self.waiting.get(tx)
@@ -101,7 +101,9 @@ class ReplyBook:
             for tx, answer in self.answers.copy().items():
                 self.admission.let_go(tx)
                 waiter = self.waiting.get(tx)
-                if waiter is not None and waiter.future is not None:
+                if waiter is not None and isinstance(waiter.future, Sink):
+                    waiter.future.take(tx, answer)
+                elif waiter is not None and waiter.future is not None:
                     if waiter.attended:
                         self.attended[tx] = waiter  # before its thread can see the answer
                     waiter.answer = answer
@@ -132,7 +134,7 @@ class ReplyBook:
     def end_future(self, waiter: Waiter) -> None:
         """Ends the future of a waiter that is answered. Several threads may do it; it ends once."""
         future, answer = waiter.future, waiter.answer
-        assert future is not None and answer is not None
+        assert future is not None and answer is not None and not isinstance(future, Sink)
         try:
             with Uninterrupted():  # else the future's lock might stay taken for ever
                 if isinstance(answer, BaseException):

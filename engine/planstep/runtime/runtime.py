@@ -59,9 +59,17 @@ from .wait_primitives import Watches, wait_for
 
 if TYPE_CHECKING:
     from .follower import Tail
+    from .processes.attached import Accepted
+    from .processes.link import Link as OwnersLink
+    from .processes.next_owner import NextOwner
+    from .processes.server import Server
     from .shares_of_links import Consumers
 
 _LOOK_SECONDS = 0.5
+_FOLLOWED_SECONDS = 0.1
+"""How often an attached engine looks at the marks by itself while it waits: the owner tells it sooner."""
+_ANSWERED_SECONDS = 5.0
+"""How long closing waits for answers that come from elsewhere."""
 
 
 class Runtime:
@@ -95,6 +103,7 @@ class Runtime:
         self.snapshots = snapshots
         """Bytes and milliseconds of overwritten versions that a host keeps for snapshots."""
         self.trace = trace
+        self.ids: Iterator[bytes]
         self._reopen = reopen
         self._begin_generation(stores[0].generation)
         self.wait_less: Callable[[], None] | None = None
@@ -103,6 +112,10 @@ class Runtime:
         """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
         self.shared_stats: Callable[[], dict[str, Any]] | None = None  # of a replicated store
         self.tail: Tail | None = None  # follows another machine's store
+        self.link: OwnersLink | None = None
+        """The link to the process that owns the store; None: this one does, or nobody can write here."""
+        self.server: Server | None = None
+        """Serves the processes that are attached to this owner."""
         self.keeps_store = False  # at `close`, for whoever goes on with it
         self.ended = False
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
@@ -164,6 +177,28 @@ class Runtime:
             raise _not_started(error) from error
         self._side = side
 
+    def share(self, said: dict[str, Any]) -> None:
+        """Lets other processes attach to this owner. `said`: the settings that they are told. IoError."""
+        from .processes.server import Server
+
+        store: Any = self.nodes[0].host.store
+        self.server = Server(self, store.listener(), said)
+        self.threads.begin_thread("processes", self.server.serve)
+
+    def attach(self, attached: "Accepted", next_owner: "NextOwner") -> None:
+        """Sends all inputs of turns over a link from now on."""
+        from .processes.link import Link
+        from .processes.watches import LinkWatches
+
+        self.link = link = Link(self, attached, next_owner)
+        self.generation = attached.welcome.generation
+        self.ids = link.ids
+        self.nodes[0].link = link
+        self.turns.watches = LinkWatches(link, self.turns.watches)
+        assert self.following is not None, "it follows the store"
+        self.following.every = _FOLLOWED_SECONDS
+        link.begin()
+
     def begin_snapshots(self, snapshotter: Snapshotter) -> None:
         """Starts the thread that makes the snapshots of a replicated store."""
         try:
@@ -188,7 +223,8 @@ class Runtime:
         """
         self.generation = generation
         self.proxy = tablet_id(PROXY, 0, generation & 0xFFFFF)
-        self.ids: Iterator[bytes] = map(partial(tx_id, generation), itertools.count(1))
+        self._numbers = itertools.count(1)
+        self.ids = map(partial(tx_id, generation), self._numbers)
 
     @property
     def async_clients(self) -> bool:
@@ -283,9 +319,21 @@ class Runtime:
         """Makes a transaction id: (engine generation, counter), known from begin."""
         return next(self.ids)
 
+    def new_block(self, number: int) -> int:
+        """Takes so many transaction ids, one behind the other, for another process; returns the first counter."""
+        while True:
+            block = list(itertools.islice(self._numbers, number))  # one step for other threads
+            if block[-1] - block[0] == number - 1:
+                return block[0]
+
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""
         room_for_a_turn()
+        if self.link is not None:
+            assert isinstance(message, Resolve), "no other message comes from a caller here"
+            self.link.call("resolve", message.tx)
+            self.look()
+            return
         node = self.nodes[host_of(target)]
         item = Deliver(target, message)
         node.inbox.append(item)
@@ -349,8 +397,8 @@ class Runtime:
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
         with self.turns.watches.watch(watched, partial(queue.put, None)):
-            self.look()
             while True:
+                self.look()
                 if any(self.views.end(tablet) > ends.get(tablet, 0) for tablet in watched):
                     return True
                 remaining = deadline - time.monotonic()
@@ -366,7 +414,8 @@ class Runtime:
     def stats(self) -> dict[str, Any]:
         """Collects the counters: statistics.py."""
         self.look()
-        return {**stats(self), **self.hooks.stats()}
+        processes = {} if self.server is None else {"processes": self.server.stats()}
+        return {**stats(self), **processes, **self.hooks.stats()}
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""
@@ -405,6 +454,8 @@ class Runtime:
         if self._snapshotter is not None:
             self._snapshotter.end(in_order)
         self.threads.stopping.set()
+        if self.server is not None:
+            self.server.nudge.set()
         if self.tail is not None:
             self.tail.stop()
         self.turns.watches.end()
@@ -436,6 +487,7 @@ class Runtime:
         if interrupted and self.wait_less is not None:
             self.wait_less()
         self.hooks.close()
+        self._leave_processes()
         self.turns.closed = True
         self.turns.hurry()
         node = self.nodes[0]
@@ -443,7 +495,7 @@ class Runtime:
         if proxy is not None and not node.down:
             node.inbox.extend(map(Rollback, list(proxy.staging)))
             node.wake.set()
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + _ANSWERED_SECONDS
         while self.replies.waiting and not self.in_order and time.monotonic() < deadline:
             time.sleep(0.005)
         with Uninterrupted():
@@ -464,17 +516,36 @@ class Runtime:
             self.turns.refuse_all(node)
         self.turns.stop_everything(EngineClosed("the engine was closed"))
         self.replies.answer()
-        side = self._side
-        if side is not None and side.is_alive() and side is not threading.current_thread():
-            side.join()
+        self._join_side()
         if self._followed is not None:
             self._followed.close()
         for node in self.nodes:
             with node.lock:
                 node.down = True
                 self._end_store(node, checkpoint)
+        if self.server is not None:
+            self.server.close()
+        if self.link is not None:
+            self.link.release()
         self.replies.end_futures()
         self.ended = True
+
+    def _leave_processes(self) -> None:
+        """Takes nothing more from attached processes: what is not answered they hand in to the next owner.
+
+        Where this one is attached, it waits for its own answers.
+        """
+        if self.server is not None:
+            self.server.take_no_more()
+        if self.link is not None:
+            self.link.drain(time.monotonic() + _ANSWERED_SECONDS)
+            self.link.close()
+
+    def _join_side(self) -> None:
+        """Waits for the maintenance thread, unless this is it."""
+        side = self._side
+        if side is not None and side.is_alive() and side is not threading.current_thread():
+            side.join()
 
 
 def _not_started(error: RuntimeError) -> IoError:

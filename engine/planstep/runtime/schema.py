@@ -65,7 +65,17 @@ class Schema:
             raise
         finally:
             if isinstance(part, CataloguePart):
+                runtime.look()
                 runtime.names.reload(Name(part.kind, part.name, part.id), decided)
+
+    def changed(self, name: Name, decided: bool, *, dropped: bool = False) -> None:
+        """Takes notice of a change of a name that another process has made."""
+        names = self._runtime.names
+        known = names.topics.get(name.name)
+        names.reload(name, decided)
+        if dropped and known is not None:
+            self._runtime.turns.watches.wake(known.partitions)
+        self._runtime.maintenance.wake()
 
     def _part(self, info: "TopicInfo | TableInfo", op: int, **fields: Any) -> CataloguePart:
         kind = PARTITION if isinstance(info, TopicInfo) else SHARD

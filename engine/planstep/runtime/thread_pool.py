@@ -168,7 +168,9 @@ class ThreadPool:
         On the main thread it is Uninterrupted.
         """
         try:
-            idle = False
+            idle = node.link is not None
+            if node.link is not None:
+                node.link.lead(waiter, deadline, block)
             while not idle and (waiter is None or waiter.answer is None):
                 if node.linger and not self._turns.rest(node, deadline, block):
                     break

@@ -78,7 +78,7 @@ class Transactions:
             raise
         if waiter.answer is None:
             self._replies.unheard(tx)
-            raise undetermined(tx, timeout)
+            raise undetermined(tx, timeout, self._turns.doubt())
         return waiter.result()
 
     def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:

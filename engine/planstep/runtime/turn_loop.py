@@ -54,7 +54,7 @@ from ..proto.reasons import cause_of
 from ..proxy.deterministic import Result, role
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
-from .group_commit import Node, ReplySink, Waiter, bytes_of
+from .group_commit import Node, ReplySink, Sink, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
@@ -121,7 +121,7 @@ class TurnLoop:
             raise HostStopped(f"the engine stopped: {reason(self.stopped)}; reopen it")
 
     def enqueue(
-        self, item: CommitInput | StageInput, future: ReplySink | None, wait: float | None
+        self, item: CommitInput | StageInput, future: ReplySink | Sink | None, wait: float | None
     ) -> Waiter:
         if self.closed or self.stopped is not None:
             self.check_open()
@@ -134,12 +134,15 @@ class TurnLoop:
             waiter = Waiter(item.tx, size, future)
             # CPython looks for signals after a call, so no handler runs between these two.
             self._replies.waiting[item.tx] = waiter
-            self.nodes[0].inbox.append(item)
+            self.nodes[0].take(item)
         except BaseException as error:
             if item.tx not in self._replies.waiting:  # interrupted before it was sent, or refused
                 self._replies.admission.let_go(item.tx)
                 raise
             if not isinstance(error, MemoryError):
+                if isinstance(error, PlanstepError):  # the link refuses it
+                    self._replies.waiting.pop(item.tx, None)
+                    self._replies.admission.let_go(item.tx)
                 raise
             self.stop_soon(error)  # perhaps sent, perhaps not
         if self.stopped is not None:  # it stopped since the check above
@@ -162,6 +165,11 @@ class TurnLoop:
         node = self.nodes[target]
         if not node.down:
             self.put(node, Arrived(data))
+
+    def doubt(self) -> str:
+        """Returns what is known of why an input is not answered in time."""
+        link = self.nodes[0].link
+        return "" if link is None else link.doubt()
 
     # turns ---------------------------------------------------------------------------------
 
@@ -301,12 +309,10 @@ class TurnLoop:
             for result in released.results:
                 if result.reason is not None:
                     self._aborted(result)
-                elif not result.step:  # staged, without a place
-                    self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})
                 else:
-                    if self.watches.watched:
+                    if result.step and self.watches.watched:
                         self.watches.wake(result.details)
-                    self._committed(result)
+                    self.committed_at(result.tx, result.step, result.n, result.details)
             if node.changed.listening:
                 node.changed.ring()
             if node.host.number:
@@ -317,18 +323,28 @@ class TurnLoop:
             self._stop(node, error)
             raise
 
-    def _committed(self, result: Result) -> None:
+    def committed_at(self, tx: bytes, step: int, n: int, details: dict[int, Any]) -> None:
+        """Notes the answer of a transaction that was committed; step 0: of one that was staged, without a place."""
+        if not step:
+            self._replies.answers[tx] = Commit(tx, Place(0, 0), {})
+            return
         self.committed += 1
-        place = Place(result.step, result.n)
-        names = self.names.of_tablet
-        self._replies.answers[result.tx] = Commit(result.tx, place, result.details, names)
+        self._replies.answers[tx] = Commit(tx, Place(step, n), details, self.names.of_tablet)
+
+    def failed_with(self, tx: bytes, error: PlanstepError) -> None:
+        """Notes the answer of a transaction that failed at the store's owner."""
+        if isinstance(error, Aborted):
+            self.conflicts += 1
+        if not isinstance(error, (StoreClosed, Undetermined)):
+            self._replies.note_refused(tx, error)
+        self._replies.answers[tx] = error
 
     def complete_partial(self) -> None:
         """Answers commits that were handed in once more, with their offsets in all hosts' partitions."""
         for _ in range(len(self.partial)):
             result, parts = self.partial[0]
             if all([self._add_detail(result, tablet, part) for tablet, part in parts.items()]):
-                self._committed(result)
+                self.committed_at(result.tx, result.step, result.n, result.details)
                 self.partial.popleft()
             else:
                 self.partial.rotate(-1)
@@ -389,8 +405,8 @@ class TurnLoop:
             self.put(node, item)
 
     def put(self, node: Node, item: Input) -> None:
-        """Puts an input into a host's inbox; no caller waits for it."""
-        node.inbox.append(item)
+        """Gives a host an input that no caller waits for."""
+        node.take(item)
         self.poke(node)
 
     def poke(self, node: Node) -> None:

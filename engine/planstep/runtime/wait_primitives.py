@@ -149,17 +149,27 @@ class Watches:
         """
         tablets = tuple(tablets)
         try:
-            with Uninterrupted(), self.lock:
-                for tablet in tablets:
-                    self.watched.setdefault(tablet, {})[wake] = None
+            self.add(tablets, wake)
             yield
         finally:
-            with Uninterrupted(), self.lock:
-                for tablet in tablets:
-                    waiting = self.watched.get(tablet, {})
-                    waiting.pop(wake, None)
-                    if not waiting:
-                        self.watched.pop(tablet, None)
+            self.remove(tablets, wake)
+
+    def add(self, tablets: Iterable[int], wake: Wake) -> None:
+        """Calls `wake` when one of the partitions publishes, until `remove`."""
+        with Uninterrupted(), self.lock:
+            for tablet in tablets:
+                self.watched.setdefault(tablet, {})[wake] = None
+
+    def remove(self, tablets: Iterable[int], wake: Wake) -> None:
+        with Uninterrupted(), self.lock:
+            for tablet in tablets:
+                waiting = self.watched.get(tablet, {})
+                waiting.pop(wake, None)
+                if not waiting:
+                    self.watched.pop(tablet, None)
+
+    def again(self) -> None:
+        """Goes on at another owner of the store, where this process is attached to one."""
 
     def end(self) -> None:
         """Ends waiting: the engine is closed."""

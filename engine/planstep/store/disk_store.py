@@ -41,6 +41,7 @@ from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
 from .log.segments import Folder
 from .owned_folder import OwnedFolder
 from .owner_lock import OwnerLock
+from .process_socket import Listener
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
 from .replicated import (
@@ -483,6 +484,10 @@ class DiskStore:
     def behind(self) -> dict[str, Any]:
         """Reports the changes that wait for the next checkpoint: their age in seconds, keys, bytes of log."""
         return self._checkpointer.behind()
+
+    def listener(self) -> Listener:
+        """Begins to listen for other processes, in this store's folder. IoError."""
+        return Listener(self._lock, self.folder)
 
     def close(self) -> None:
         """Checkpoints, writes the closing record and releases the store. If the tables are damaged (readers already

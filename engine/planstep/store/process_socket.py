@@ -83,6 +83,7 @@ class Listener:
 
     def __init__(self, lock: OwnerLock, folder: Path) -> None:
         assert lock.held, "only the store's owner listens"
+        self.folder = folder
         self._lock = lock
         self._stack = contextlib.ExitStack()
         try:

@@ -1,0 +1,102 @@
+"""Attaches this process to the owner of a store: connects, agrees on settings, and makes a runtime of it.
+
+    connect ─▶ Hello ─▶ Welcome ─▶ views of the folder, which follow it ─▶ a runtime whose inputs go over the link
+
+Next: ../open_stores.py.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from ...errors import IoError, PlanstepError
+from ...host.modes import MODES
+from ...proto import frames
+from ...proto.frame_checks import MalformedFrame
+from ...proto.frame_codec import Decoder, encode
+from ...proto.frames import OF_OWNER, VERSIONS, Welcome
+from ...store import process_socket
+from ...store.owner_lock import program_name
+from .error_form import error_of
+
+_SECONDS = 10.0
+"""For an owner to answer a Hello."""
+
+
+class Accepted(NamedTuple):
+    """A link that its owner has accepted."""
+
+    socket: socket.socket
+    decoder: Decoder
+    welcome: Welcome
+    owner: process_socket.Peer
+
+
+Options = TypeVar("Options")
+
+
+def agreed(options: Options, mode: str, welcome: Welcome) -> Options:
+    """Returns the options of opening with the settings that the owner has."""
+    said = dict(welcome.settings)
+    kind = type(MODES[mode].settings())
+    settings = {mode: kind(**said[mode])} if mode in said else {}
+    changes: Any = {
+        "placement": said["placement"],
+        "trace": said["trace"],
+        "rtt_ms": 1000 * said["rtt"],
+        "snapshots": (said["snapshot_bytes"], max(1, round(1000 * said["snapshot_seconds"]))),
+        "settings": settings,
+    }
+    return replace(cast(Any, options), **changes)  # type: ignore[no-any-return]
+
+
+class OwnerGone(IoError):
+    """The owner's end of the link has closed before it accepted: it ends, or was killed."""
+
+
+def attach(folder: Path, store_id: bytes, settings: Mapping[str, Any], hosts: int) -> Accepted:
+    """Connects to the owner of a store, and has it accept this process. `settings`: those that the caller gave.
+
+    NobodyListens, OwnerGone: try again; OwnerSilent; ForeignPeer; the error for which the owner refuses; IoError.
+    """
+    link, owner = process_socket.connect(folder)
+    try:
+        hello = frames.Hello(
+            VERSIONS, store_id, os.getpid(), program_name(), False, tuple(settings.items())
+        )
+        deadline = time.monotonic() + _SECONDS
+        decoder = Decoder(OF_OWNER, hosts=hosts)
+        link.settimeout(_SECONDS)
+        try:
+            for buffer in encode(hello):
+                link.sendall(buffer)
+            welcome = _answer(link, decoder, deadline)
+        except TimeoutError:
+            raise process_socket.OwnerSilent(
+                f"process {owner.pid}, which owns the store, does not answer: it is stopped, or very busy; "
+                "try again, or end it"
+            ) from None
+        except (ConnectionError, MalformedFrame) as error:
+            raise OwnerGone(f"the store's owner has closed the link: {error}") from error
+        return Accepted(link, decoder, welcome, owner)
+    except BaseException:
+        link.close()
+        raise
+
+
+def _answer(link: socket.socket, decoder: Decoder, deadline: float) -> Welcome:
+    while True:
+        link.settimeout(max(0.001, deadline - time.monotonic()))
+        data = link.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError("it ended")
+        for frame in decoder.feed(data):
+            match frame:
+                case frames.Welcome():
+                    return frame
+                case frames.Refused(text, form):
+                    raise PlanstepError(text) if form is None else error_of(form)

@@ -1,0 +1,40 @@
+"""Lists the functions that attached processes may call at the store's owner: one closed table, by name.
+
+Next: attached.py.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...proto.ids import COORDINATOR_ID
+from ...proto.messages import Resolve
+from ..statistics import stats
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+
+def _checked_tx(tx: Any) -> bytes:
+    if type(tx) is not bytes or len(tx) != 12:
+        raise ValueError("a transaction's id has 12 bytes")
+    return tx
+
+
+def _resolve(runtime: "Runtime", tx: Any) -> None:
+    runtime.tell(COORDINATOR_ID, Resolve(_checked_tx(tx)))
+
+
+def _stats(runtime: "Runtime") -> dict[str, Any]:
+    return stats(runtime)
+
+
+def _sent(runtime: "Runtime") -> tuple[tuple[bytes, float], ...]:
+    return tuple(runtime.outcomes.sent().items())
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "confirm": lambda runtime: runtime.confirm(),
+    "resolve": _resolve,
+    "sent": _sent,
+    "stats": _stats,
+}

@@ -1,0 +1,440 @@
+"""Sends an attached process's inputs to the store's owner, and receives what the owner sends.
+
+    commit ─▶ send ─▶ lead ─▶ receive, for all that wait, until its own answer has come ─▶ give the lead away
+    nobody leads ─▶ the link's own thread receives: publications, answers of futures, the end
+    the owner is gone ─▶ its own thread finds the next one, or owns the store ─▶ what is not answered goes there
+
+The socket is in the own thread's selector only while nobody leads: a lone commit wakes no other thread. A send
+never waits: what the socket has no room for is sent by the own thread.
+
+Next: next_owner.py.
+"""
+
+import select
+import selectors
+import threading
+import time
+from contextlib import suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Aborted, EngineClosed, IoError, PlanstepError, StoreClosed
+from ...host.inputs import Commit as CommitInput
+from ...host.inputs import CommitAgain, Input, Rollback, StageInput
+from ...logs import owner_lost
+from ...proto import frames
+from ...proto.frame_checks import MalformedFrame
+from ...proto.frame_codec import FrameTooLarge, encode
+from ...proto.frames import Frame
+from ...proto.ids import tx_text
+from ...proxy.attached import Attached
+from ..deferred_signals import Uninterrupted
+from ..group_commit import Waiter
+from .attached import Accepted
+from .calls import CALLS
+from .error_form import error_of
+from .ids import Ids
+from .next_owner import OWNED, NextOwner
+from .nudge import Nudge
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+_RECEIVED_MAX = 256 << 10
+_LOOK_SECONDS = 0.5
+_CALL_SECONDS = 30.0
+
+
+class Link:
+    """The link of an attached runtime, over all the owners that the store has meanwhile.
+
+    Invariants: only the holder of the node's lead receives. Once this process owns the store, inputs that come here
+    go into the host's own inbox.
+    """
+
+    def __init__(self, runtime: "Runtime", attached: Accepted, next_owner: NextOwner) -> None:
+        self.said = dict(attached.welcome.settings)
+        """The owner's settings, as plain values."""
+        self.ids = Ids(self._ask_ids, self._wait_ids)
+        self.lost: PlanstepError | None = None
+        """Why nothing is sent any more."""
+        self._runtime = runtime
+        self._node = runtime.nodes[0]
+        self._next_owner = next_owner
+        self._buffer = memoryview(bytearray(_RECEIVED_MAX))
+        self._sending = threading.Lock()
+        self._unanswered = Attached(attached.welcome.generation)
+        self._owns = False
+        self._nudge = Nudge()
+        self._awake = Nudge()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._awake.socket, selectors.EVENT_READ)
+        self._selecting = threading.Lock()
+        self._events = 0
+        self._armed = False
+        self._ended = False
+        self._numbers = count(1)
+        self._calls: dict[int, SimpleQueue[Frame | None]] = {}
+        self.connected = False
+        """There is an owner to send to."""
+        self._use(attached)
+
+    def begin(self) -> None:
+        self.arm()
+        self._runtime.threads.begin_thread("link", self._serve)
+
+    def _use(self, attached: Accepted) -> None:
+        """Goes on with another connection. The caller holds the lead, or is alone."""
+        attached.socket.setblocking(False)
+        self.owner = attached.owner.pid
+        """The process id of the store's owner, 0 where it is not known."""
+        self._socket = attached.socket
+        self._decoder = attached.decoder
+        self._generation = attached.welcome.generation
+        self._output = Output(attached.socket)
+        self._poll = select.poll()
+        self._poll.register(attached.socket, select.POLLIN)
+        self._poll.register(self._nudge.socket, select.POLLIN)
+        self.ids.forget()
+        self.ids.add(self._generation, *attached.welcome.ids)
+        self.connected = True
+
+    # sending -------------------------------------------------------------------------------
+
+    def send(self, item: Input) -> None:
+        """Sends an input; its answer comes to the reply book."""
+        match item:
+            case CommitInput(tx, parts, size):
+                self._send(frames.Commit(tx, parts, size), item)
+            case StageInput(tx, slices, size):
+                self._send(frames.Stage(tx, slices, size), item)
+            case Rollback(tx):
+                self._send(frames.Rollback(tx))
+            case _:
+                raise AssertionError(f"{type(item).__name__} is for the owner's own turns")
+
+    def tell(self, frame: Frame) -> None:
+        """Sends a frame that nothing answers, or nobody waits for."""
+        self._send(frame)
+
+    def _send(self, frame: Frame, item: CommitInput | StageInput | None = None) -> None:
+        try:
+            buffers = encode(frame)
+        except FrameTooLarge as error:
+            raise PlanstepError(f"this is too large for one commit: {error}") from None
+        with Uninterrupted(), self._sending:
+            if self._owns:
+                self._take_here(frame, item)
+                return
+            if not (self.connected if item is None else self._note(item)):
+                return
+            waited = self._output.waits
+            self._output.add(buffers)
+            if not waited:
+                self._flush()
+            waits = self._output.waits
+        if waits and not waited:
+            self._select()
+
+    def _note(self, item: CommitInput | StageInput) -> bool:
+        """Notes an input that is to be answered; returns whether to send it now."""
+        if isinstance(item, CommitInput):
+            return self._unanswered.sent(item.tx, item.parts, item.size)
+        sends = self._unanswered.staged(item.tx)
+        if not sends:
+            self._fail_staged([item.tx])
+        return sends
+
+    def _take_here(self, frame: Frame, item: CommitInput | StageInput | None) -> None:
+        """Takes an input that was about to be sent when this process became the owner."""
+        if item is not None:
+            self._node.inbox.append(item)
+        elif isinstance(frame, frames.Rollback):
+            self._node.inbox.append(Rollback(frame.tx))
+        self._runtime.turns.submitted.set()
+
+    def _flush(self) -> None:
+        """Sends what there is; the caller holds the lock."""
+        try:
+            self._output.send()
+        except OSError:
+            self._disconnect()
+
+    # calls ---------------------------------------------------------------------------------
+
+    def call(self, name: str, *arguments: Any, timeout: float = _CALL_SECONDS) -> Any:
+        """Calls a function of the owner's table, and returns its value or raises its error. It may run twice.
+
+        IoError where no owner answers within `timeout` seconds; StoreClosed where nobody can.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._owns:
+            answer = self._call(name, arguments, deadline)
+            match answer:
+                case frames.Return(_, value):
+                    return value
+                case frames.CallFailed(_, form):
+                    raise error_of(form)
+            if self.lost is not None:
+                raise self.lost
+            if time.monotonic() >= deadline:
+                raise IoError(f"{self.doubt()}, for {timeout:g} s")
+            time.sleep(0.001)  # an owner is about to be found
+        return CALLS[name](self._runtime, *arguments)
+
+    def _call(self, name: str, arguments: tuple[Any, ...], deadline: float) -> Frame | None:
+        number = next(self._numbers)
+        answers = self._calls[number] = SimpleQueue[Frame | None]()
+        try:
+            self._send(frames.Call(number, name, arguments))
+            while self.connected and time.monotonic() < deadline:
+                remaining = max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic()))
+                with suppress(Empty):
+                    return answers.get(timeout=remaining)
+            return None if answers.empty() else answers.get()
+        finally:
+            del self._calls[number]
+
+    def doubt(self) -> str:
+        """Says why an input is not answered in time."""
+        if not self.connected:
+            return f"no process owns the store just now: {self._next_owner.state}"
+        owner = (
+            f"process {self.owner}, which owns the store," if self.owner else "the store's owner"
+        )
+        try:
+            with open(f"/proc/{self.owner}/stat") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            state = ""
+        if state in ("T", "t"):
+            return f"{owner} is stopped (SIGSTOP): continue it, or end it"
+        return f"{owner} does not answer: it is very busy, or hangs"
+
+    def _ask_ids(self) -> None:
+        self._send(frames.NewIds())
+
+    def _wait_ids(self, ids: Ids) -> None:
+        deadline = time.monotonic() + _CALL_SECONDS
+        pause = 0.0002
+        asked = time.monotonic()
+        while ids.empty and not self._owns:
+            self._runtime.turns.check_open()
+            now = time.monotonic()
+            if now > deadline:
+                raise IoError(f"{self.doubt()}; no transaction can begin until then")
+            if now - asked > _LOOK_SECONDS:  # the owner that was asked may be gone
+                self._ask_ids()
+                asked = now
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        if self._owns:
+            ids.replace(self._runtime.new_tx)
+
+    # receiving -----------------------------------------------------------------------------
+
+    def lead(self, waiter: Waiter | None, deadline: float, block: Uninterrupted | None) -> None:
+        """Receives until `waiter` is answered; without one, what is there now. The caller holds the node's lead.
+
+        Ends at `deadline` too, with a signal that `block` defers, and when the owner is gone.
+        """
+        while self.connected and (waiter is None or waiter.answer is None):
+            remaining = min(deadline - time.monotonic(), _LOOK_SECONDS)
+            if waiter is not None and (remaining <= 0 or not self._ready(remaining, block)):
+                return
+            self._receive()
+            if waiter is None:
+                return
+
+    def _ready(self, seconds: float, block: Uninterrupted | None) -> bool:
+        """Waits for the socket; returns False when `seconds` are over, or a signal has come that `block` defers."""
+        try:
+            if block is not None and block.tells(self._nudge):
+                return False
+            ready = self._poll.poll(seconds * 1000)
+        finally:
+            if block is not None:
+                block.tells(None)
+        if any(fd == self._nudge.socket.fileno() for fd, _ in ready):
+            self._nudge.clear()
+            return False
+        return True
+
+    def _receive(self) -> None:
+        """Takes what has arrived, and hands the answers out."""
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if not size:
+            self._disconnect()
+            return
+        try:
+            for frame in self._decoder.feed(self._buffer[:size]):
+                self._take(frame)
+        except MalformedFrame as error:
+            self._lose(PlanstepError(str(error)))
+        replies = self._runtime.replies
+        if replies.answers:
+            replies.hand_out()
+        if replies.due:
+            self._runtime.turns.submitted.set()
+
+    def _take(self, frame: Frame) -> None:
+        match frame:
+            case frames.Results() | frames.Failures():
+                self._answered(frame)
+            case frames.Published(tablets):
+                self._runtime.turns.watches.wake(tablets)
+            case frames.Ids(first, number):
+                self.ids.add(self._generation, first, number)
+            case frames.Return() | frames.CallFailed():
+                answers = self._calls.get(frame.number)
+                if answers is not None:
+                    answers.put(frame)
+            case frames.Refused(text, form):
+                self._lose(PlanstepError(text) if form is None else error_of(form))
+            case _:
+                raise MalformedFrame(f"{type(frame).__name__} is not known here")
+
+    def _answered(self, frame: frames.Results | frames.Failures) -> None:
+        """Notes the answers of a turn. One that comes twice, from two owners, is the same."""
+        turns = self._runtime.turns
+        if isinstance(frame, frames.Results):
+            for tx, step, n, details in frame.results:
+                if self._unanswered.answered(tx):
+                    turns.committed_at(tx, step, n, details)
+        else:
+            for tx, form in frame.errors:
+                if self._unanswered.answered(tx):
+                    turns.failed_with(tx, error_of(form))
+
+    # the owner's end -----------------------------------------------------------------------
+
+    def _disconnect(self) -> None:
+        """Notes that the owner is gone: the own thread finds the next one."""
+        if self.connected:
+            self.connected = False
+            self._fail_staged(self._unanswered.lost())
+            self._runtime.turns.submitted.set()
+        for answers in list(self._calls.values()):
+            answers.put(None)
+        self._awake.set()
+
+    def _lose(self, error: PlanstepError) -> None:
+        """Gives up: the owner refuses this process, or nobody can own the store."""
+        if self.lost is None and not self._ended:
+            self.lost = error if isinstance(error, StoreClosed) else StoreClosed(str(error))
+            self.lost.__cause__ = error
+            self._runtime.turns.stop_everything(self.lost)
+            self._runtime.turns.submitted.set()
+        self._disconnect()
+
+    def _find_owner(self) -> None:
+        """Attaches to the next owner, or becomes it; then hands in what is not answered."""
+        while not self._node.try_lead(None):
+            time.sleep(0.0005)  # its holder leaves at once, as there is no connection
+        try:
+            self._select()
+            self._socket.close()
+            owner_lost(self._runtime, self.owner)
+            found = self._next_owner.find(lambda: self._ended)
+            if found is OWNED:
+                self._become_owner()
+            elif isinstance(found, Accepted):
+                self._go_on(found)
+        except PlanstepError as error:
+            self._lose(error)
+        finally:
+            if self._node.hand_over():
+                self._runtime.turns.submitted.set()
+
+    def _go_on(self, attached: Accepted) -> None:
+        with self._sending:
+            self._use(attached)
+            for tx, parts, size, again in self._unanswered.resumed(self._generation):
+                self._output.add(encode(frames.Commit(tx, parts, size, again)))
+            self._flush()
+        self._runtime.turns.watches.again()
+
+    def _become_owner(self) -> None:
+        """Hands in what is not answered to this process's own host."""
+        with self._sending:
+            self._owns = True
+            for tx, parts, size, again in self._unanswered.resumed(self._runtime.generation):
+                self._node.inbox.append((CommitAgain if again else CommitInput)(tx, parts, size))
+        self._ended = True
+
+    def _fail_staged(self, staged: list[bytes]) -> None:
+        """Ends what was staged at an owner that is gone: the next one takes it back."""
+        for tx in staged:
+            why = f"transaction {tx_text(tx)} was not committed: what it had sent ahead is gone with the owner"
+            self._runtime.turns.failed_with(tx, Aborted(f"{why}; run it again"))
+
+    # the own thread ------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Has the own thread receive: nobody else leads."""
+        self._armed = True
+        self._select()
+
+    def disarm(self) -> None:
+        self._armed = False
+        self._select()
+
+    def _select(self) -> None:
+        """Has the own thread wait for what it is to do at the socket."""
+        with self._selecting:
+            reads = self._armed and self.connected
+            writes = self._output.waits and self.connected
+            events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
+            if events == self._events:
+                return
+            if self._events:
+                self._selector.unregister(self._socket)
+            if events:
+                self._selector.register(self._socket, events)
+            self._events = events
+
+    def _serve(self) -> None:
+        while not self._ended:
+            for key, events in self._selector.select():
+                if key.fileobj is self._awake.socket:
+                    self._awake.clear()
+                    continue
+                if events & selectors.EVENT_WRITE:
+                    with self._sending:
+                        self._flush()
+                    self._select()
+                if events & selectors.EVENT_READ and self._node.try_lead(None):
+                    self._runtime.threads.lead(self._node, None)
+            if not self.connected and self.lost is None and not self._ended:
+                self._find_owner()
+        if self._owns:
+            self.release()
+
+    def drain(self, deadline: float) -> None:
+        """Waits until all that was sent is answered."""
+        while self._runtime.replies.waiting and self.lost is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        """Ends the link: nothing more is sent. The own thread ends."""
+        if self._ended:
+            return
+        with suppress(PlanstepError):
+            self._send(frames.Bye())
+        self._ended = True
+        self.lost = self.lost or EngineClosed("the engine is closed")
+        self._awake.set()
+
+    def release(self) -> None:
+        """Closes the sockets, once the own thread has ended."""
+        self._socket.close()
+        self._nudge.close()
+        self._awake.close()
+        self._selector.close()

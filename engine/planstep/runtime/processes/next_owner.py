@@ -1,0 +1,87 @@
+"""Finds a store's next owner once the last one is gone: this process, if it gets the lock, or the one that did.
+
+    the lock ─ taken ─▶ this process opens the store, on what it has open, and listens
+             └ held by another ─▶ connect; not listening yet? again a little later
+
+Next: ../change_of_owner.py.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import IoError, NoSpace, PlanstepError, StoreInUse
+from ...logs import not_shared, owner_found, tried_again
+from ...store.owner_lock import OwnerLock
+from ...store.process_socket import NobodyListens, OwnerSilent
+from .attached import Accepted, OwnerGone, attach
+
+if TYPE_CHECKING:
+    from ..open_stores import OpenOptions
+    from ..runtime import Runtime
+
+_AT_ONCE_SECONDS = 0.003
+"""Those that have lost an owner try for its lock within so long, at random: else all try at once."""
+_PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
+_AGAIN_SECONDS = 1.0
+OWNED: Final = object()
+
+
+class NextOwner:
+    """Looks for the owner of one store, for one runtime."""
+
+    def __init__(
+        self, runtime: "Runtime", path: Path, given: Mapping[str, Any], options: "OpenOptions"
+    ) -> None:
+        self.state = "one is looked for"
+        self._runtime = runtime
+        self._path = path
+        self._folder = path / "host-0"
+        self._given = given
+        self._options = options
+        self._store_id: bytes = runtime.nodes[0].host.store.store_id
+
+    def find(self, ended: Callable[[], bool]) -> "Accepted | object | None":
+        """Returns a link to the owner, OWNED once this process is the owner, None when `ended`.
+
+        PlanstepError: neither can be, as another store is there by now, or this one is damaged.
+        """
+        pause = random.random() * _AT_ONCE_SECONDS
+        while not ended():
+            time.sleep(pause)
+            pause = min(max(2 * pause, _PAUSE_SECONDS), _PAUSE_MAX_SECONDS)
+            try:
+                lock = OwnerLock(self._folder / "lock", 0, share=True)
+            except StoreInUse:
+                pass
+            else:
+                try:
+                    self._own(lock)
+                    return OWNED
+                except (StoreInUse, NoSpace, IoError) as error:
+                    self.state = f"this process cannot own it: {error}"
+                    tried_again("owning the store", error)
+                    pause = _AGAIN_SECONDS
+            try:
+                return attach(self._folder, self._store_id, self._given, self._runtime.hosts)
+            except (NobodyListens, OwnerGone):
+                pass
+            except OwnerSilent as error:
+                self.state = str(error)
+        return None
+
+    def _own(self, lock: OwnerLock) -> None:
+        from ..change_of_owner import become_owner  # imports open_stores, which opens links
+
+        runtime, began = self._runtime, time.monotonic()
+        link = runtime.link
+        assert link is not None
+        become_owner(runtime, self._path, lock, self._options)
+        runtime.link = None
+        owner_found(runtime, time.monotonic() - began)
+        try:
+            runtime.share(link.said)
+        except PlanstepError as error:
+            not_shared(str(self._path), error)

@@ -1,0 +1,324 @@
+"""Keeps the owner's end of one link: decodes what its process sends, and gathers what it is to be sent.
+
+    bytes ─▶ frame ─▶ Commit, Stage ─▶ enqueue, with this peer as the sink ─┐
+                    ─▶ Rollback ─▶ inbox     Watch ─▶ watches                │
+    frames to send ◀─ Results, Failures: all answers since the last send ◀──┘
+
+A frame is checked for what only the owner knows before anything is queued: is the transaction's id one of this
+link's, does its tablet exist on a host of the store, do its parts belong to the store's mode?
+
+Next: calls.py.
+"""
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import (
+    NotSupported,
+    Overloaded,
+    PlanstepError,
+    Undetermined,
+    WrongMode,
+)
+from ...host.inputs import Commit as CommitInput
+from ...host.inputs import CommitAgain, StageInput
+from ...proto import frames
+from ...proto.frame_checks import MalformedFrame
+from ...proto.frame_codec import Decoder, NoCommonVersion, encode
+from ...proto.frames import OF_ATTACHED, Frame
+from ...proto.ids import CATALOGUE_ID
+from ...proto.messages import CataloguePart, Parts
+from ...store import process_socket
+from ..catalog import Name
+from ..group_commit import Sink
+from ..outcome import Commit
+from .error_form import form_of
+from .ids import BLOCK
+from .output import Output
+
+if TYPE_CHECKING:
+    from .server import Server
+
+_RECEIVED_MAX = 256 << 10
+"""Bytes taken from a link before the others have their turn."""
+
+
+class Peer(Sink):
+    """An attached process. Its own methods are the server thread's, but for `take`, `returned`, `failed` and
+    `publish`, which any thread calls."""
+
+    def __init__(
+        self, server: "Server", number: int, link: socket.socket, process: process_socket.Peer
+    ) -> None:
+        self.number = number
+        self.socket = link
+        self.process = process
+        self.program = ""
+        self.events = 0
+        """The events that its server waits for."""
+        self.ended = False
+        """Nothing more is received: what is left to send is sent, then the link is closed."""
+        self.gone = False
+        """Nothing can be sent either."""
+        self._server = server
+        self._runtime = server.runtime
+        self._decoder = Decoder(OF_ATTACHED, hosts=server.runtime.hosts)
+        self._buffer = memoryview(bytearray(_RECEIVED_MAX))
+        self._waiting: deque[Frame] = deque()  # for room
+        self._output = Output(link)
+        self._staged: dict[bytes, None] = {}
+        self._named: dict[bytes, Name] = {}  # transactions under way → the name that they change
+        self._watched: dict[int, Any] = {}
+        self._published: deque[int] = deque()
+        self._answers: deque[tuple[bytes, Commit | BaseException]] = deque()
+        self._others: deque[Frame] = deque()
+
+    # what arrives --------------------------------------------------------------------------
+
+    @property
+    def stalled(self) -> bool:
+        """Returns whether the owner had no room for its last input, so that it is not read."""
+        return bool(self._waiting)
+
+    def receive(self) -> None:
+        """Takes what has arrived. OSError when the link is gone."""
+        try:
+            size = self.socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        if not size:
+            self.ended = self.gone = True
+            return
+        self._guarded(partial(self._feed, self._buffer[:size]))
+
+    def _feed(self, data: memoryview) -> None:
+        for frame in self._decoder.feed(data):
+            if self._waiting or not self._taken(frame):
+                self._waiting.append(frame)
+
+    def go_on(self) -> None:
+        """Tries again what had no room."""
+        self._guarded(self._try_waiting)
+
+    def _try_waiting(self) -> None:
+        while self._waiting and self._taken(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Takes frames, and refuses a link that sends what no process of the store does."""
+        try:
+            work()
+        except NoCommonVersion as error:
+            self.refuse(
+                NotSupported(
+                    f"the store's owner (process {_own_pid()}) runs another version of planstep: {error}; "
+                    "use one in all processes of a store"
+                )
+            )
+        except MalformedFrame as error:
+            self.refuse(
+                NotSupported(f"the store's owner does not understand this process: {error}")
+            )
+
+    def fail(self, error: BaseException) -> None:
+        if isinstance(error, OSError):
+            self.ended = self.gone = True
+        else:
+            self.refuse(error)
+
+    def _taken(self, frame: Frame) -> bool:
+        """Takes a frame; False when there is no room for it now."""
+        match frame:
+            case frames.Commit(tx, parts, size, again):
+                return self._enqueue((CommitAgain if again else CommitInput)(tx, parts, size))
+            case frames.Stage(tx, slices):
+                return self._enqueue(StageInput(tx, slices))
+            case _:
+                take = _TAKE.get(type(frame))
+                if take is None:
+                    raise MalformedFrame(f"{type(frame).__name__} is not known here")
+                take(self, frame)
+        return True
+
+    def rollback(self, frame: frames.Rollback) -> None:
+        if self._staged.pop(frame.tx, self) is None:
+            self._runtime.transactions.rollback(frame.tx)
+
+    def unwatch(self, frame: frames.Unwatch) -> None:
+        for tablet in frame.tablets:
+            if (wake := self._watched.pop(tablet, None)) is not None:
+                self._runtime.turns.watches.remove((tablet,), wake)
+
+    def give_ids(self, frame: frames.NewIds) -> None:
+        self._others.append(frames.Ids(*self._new_ids()))
+
+    def call(self, frame: frames.Call) -> None:
+        self._server.call(self, frame)
+
+    def bye(self, frame: frames.Bye) -> None:
+        self.ended = self.gone = True
+
+    def _enqueue(self, item: CommitInput | StageInput) -> bool:
+        tx = item.tx
+        runtime = self._runtime
+        if not self._server.blocks.has(tx):
+            raise MalformedFrame("the owner has not given this transaction's id to any process")
+        if tx in runtime.replies.waiting:
+            if isinstance(item, CommitAgain) and runtime.replies.redirect(tx, self) is not None:
+                return True  # from a link that has ended
+            raise MalformedFrame("a transaction is committed twice at a time")
+        try:
+            if isinstance(item, CommitInput):
+                self._check_parts(item.parts)
+                part = item.parts.get(CATALOGUE_ID)
+                if isinstance(part, CataloguePart):
+                    self._named[tx] = Name(part.kind, part.name, part.id)
+            runtime.turns.enqueue(item, self, 0.0)
+        except Overloaded:
+            return False
+        except PlanstepError as error:
+            self.take(tx, error)
+            return True
+        if isinstance(item, StageInput):
+            self._staged[tx] = None
+        else:
+            self._staged.pop(tx, None)
+        return True
+
+    def _check_parts(self, parts: Parts) -> None:
+        """Raises UnknownName-like refusals for tablets that no name has: a tablet that never was must not begin."""
+        names = self._runtime.names
+        for tablet in parts:
+            if tablet != CATALOGUE_ID and not names.has_tablet(tablet):
+                raise MalformedFrame(f"there is no tablet {tablet:#x}")
+
+    def greet(self, hello: frames.Hello) -> None:
+        runtime, said = self._runtime, self._server.said
+        self.program = hello.program
+        if hello.store != runtime.nodes[0].host.store.store_id:
+            self.refuse(PlanstepError("the store was replaced meanwhile: open it again"))
+            return
+        for name, asked in hello.settings:
+            if name in said and said[name] != asked:
+                error = WrongMode(name, said[name], asked)
+                error.args = (
+                    f"process {_own_pid()} has the store open with {name}={said[name]!r}, not {asked!r}: "
+                    "open it with the same settings, or leave them out",
+                )
+                self.refuse(error)
+                return
+        welcome = frames.Welcome(
+            frames.VERSIONS[1],
+            runtime.generation,
+            0,
+            self.number,
+            tuple(said.items()),
+            self._new_ids(),
+        )
+        self._others.append(welcome)
+
+    def _new_ids(self) -> tuple[int, int]:
+        first = self._runtime.new_block(BLOCK)
+        self._server.blocks.add(first)
+        return first, BLOCK
+
+    def watch(self, frame: frames.Watch) -> None:
+        """Watches tablets, and says at once that they may have published: between the look and this, perhaps."""
+        for tablet in frame.tablets:
+            if tablet not in self._watched:
+                wake = self._watched[tablet] = partial(self.publish, tablet)
+                self._runtime.turns.watches.add((tablet,), wake)
+            self._published.append(tablet)
+
+    # what is sent --------------------------------------------------------------------------
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output.waits or self._answers or self._others or self._published)
+
+    def take(self, tx: bytes, answer: Commit | BaseException) -> None:
+        self._answers.append((tx, answer))
+        self._nudge()
+
+    def publish(self, tablet: int) -> None:
+        self._published.append(tablet)
+        self._nudge()
+
+    def returned(self, number: int, value: Any) -> None:
+        self._others.append(frames.Return(number, value))
+
+    def failed(self, number: int, form: frames.ErrorForm) -> None:
+        self._others.append(frames.CallFailed(number, form))
+
+    def _nudge(self) -> None:
+        if threading.get_ident() != self._server.thread:
+            self._server.nudge.set()
+
+    def refuse(self, error: BaseException) -> None:
+        """Refuses the link: says why, then closes it."""
+        self._others.append(frames.Refused(str(error)[:20_000], form_of(error)))
+        self.ended = True
+
+    def flush(self) -> None:
+        """Sends what there is, as far as the link takes it. OSError when the link is gone."""
+        results: list[frames.Result] = []
+        failures: list[tuple[bytes, frames.ErrorForm]] = []
+        while self._answers:
+            tx, answer = self._answers.popleft()
+            self._ended(tx, answer)
+            if isinstance(answer, BaseException):
+                failures.append((tx, form_of(answer)))
+            else:
+                results.append(
+                    frames.Result(tx, answer.place.step, answer.place.n or 0, answer.details)
+                )
+        if results:
+            self._output.add(encode(frames.Results(tuple(results))))
+        if failures:
+            self._output.add(encode(frames.Failures(tuple(failures))))
+        while self._others:
+            self._output.add(encode(self._others.popleft()))
+        if self._published:
+            published = {self._published.popleft(): None for _ in range(len(self._published))}
+            self._output.add(encode(frames.Published(tuple(published))))
+        self._output.send()
+
+    def _ended(self, tx: bytes, answer: Commit | BaseException) -> None:
+        """Lets this engine know of a name that a transaction has changed, before its process hears of it."""
+        name = self._named.pop(tx, None)
+        if name is not None:
+            decided = not isinstance(answer, Undetermined)
+            self._runtime.schema.changed(name, decided, dropped=name.id > 0)
+
+    def end(self) -> None:
+        """Closes the link, and takes back what its process has left open."""
+        self.ended = self.gone = True
+        for tablet, wake in self._watched.items():
+            self._runtime.turns.watches.remove((tablet,), wake)
+        self._watched.clear()
+        for tx in self._staged:
+            self._runtime.transactions.rollback(tx)
+        self._staged.clear()
+        self._waiting.clear()
+        self.socket.close()
+
+
+_TAKE: dict[type, Callable[[Peer, Any], None]] = {
+    frames.Hello: Peer.greet,
+    frames.Rollback: Peer.rollback,
+    frames.Watch: Peer.watch,
+    frames.Unwatch: Peer.unwatch,
+    frames.NewIds: Peer.give_ids,
+    frames.Call: Peer.call,
+    frames.Bye: Peer.bye,
+}
+"""What is done with each kind of frame that needs no room."""
+
+
+def _own_pid() -> int:
+    return os.getpid()

@@ -1,0 +1,206 @@
+"""Serves the processes that are attached to a store: takes their inputs into this owner's turns, and answers them.
+
+    what has arrived ─▶ inputs in host 0's inbox ─▶ a turn, if nobody else leads ─▶ answers ─▶ one send a link
+    answers that another thread hands out, and publications ─▶ the peer's frames ─▶ nudge ─▶ sent
+
+One thread does all of it. It never waits for a peer. Calls run on a thread of their own, as they may wait. While
+the owner has no room for a commit, its link is not read: what its process sends waits in the socket.
+
+When a link ends, nothing of its process stays: what it staged is taken back, its watches go. Its commits run to
+their end, and nobody is told.
+
+Next: peer.py.
+"""
+
+import selectors
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...errors import IoError, PlanstepError
+from ...logs import process_refused
+from ...proto.frames import Call
+from ...store.process_socket import Listener
+from ..deferred_signals import room_for_a_turn
+from ..wait_primitives import Latch
+from .calls import CALLS
+from .error_form import form_of
+from .ids import Blocks
+from .nudge import Nudge
+from .peer import Peer
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+LINKS_MAX = 256
+_STALLED_SECONDS = 0.005
+_LOOK_SECONDS = 0.05
+
+
+class Server:
+    """Serves links until the engine's threads end. Invariant: only its own thread touches sockets and peers."""
+
+    def __init__(self, runtime: "Runtime", listener: Listener, said: dict[str, Any]) -> None:
+        """`said`: the settings of this engine, by name, for those that attach."""
+        self.runtime = runtime
+        self.said = said
+        self.nudge = Nudge()
+        self.blocks = Blocks(runtime.generation)
+        self.peers: dict[int, Peer] = {}
+        self.served = 0
+        """Links since this owner began; the number of the newest."""
+        self._listener = listener
+        self._folder = listener.folder
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener.socket, selectors.EVENT_READ)
+        self._selector.register(self.nudge.socket, selectors.EVENT_READ)
+        self._full: dict[int, Peer] = {}  # peers to write to
+        self._calls: deque[tuple[Peer, Call]] = deque()
+        self._called = threading.Semaphore(0)
+        self._calling = False
+        self._closing = False
+        self._taken = Latch()
+        self.thread = 0
+
+    # the thread ----------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        self.thread = threading.get_ident()
+        try:
+            while not self._runtime_ends():
+                stalled = any(peer.stalled for peer in self.peers.values())
+                for key, events in self._selector.select(_STALLED_SECONDS if stalled else None):
+                    if key.data is not None:
+                        self._attend(key.data, events)
+                    elif key.fileobj is self.nudge.socket:
+                        self.nudge.clear()
+                    elif not self._closing:
+                        self._accept()
+                if stalled and not self._closing:
+                    for peer in self.peers.values():
+                        peer.go_on()
+                self._lead()
+                self._send()
+                if self._closing:
+                    self._taken.set()
+        finally:
+            self._taken.set()
+            self._send()
+            self._listener.close()  # while the store is owned: else its socket is another's
+
+    def _runtime_ends(self) -> bool:
+        return self.runtime.threads.stopping.is_set()
+
+    def _lead(self) -> None:
+        """Runs turns over what the peers have sent, unless another thread does."""
+        runtime = self.runtime
+        node = runtime.nodes[0]
+        if runtime.hosts > 1:
+            if node.inbox:
+                node.wake.set()
+            return
+        while node.inbox and runtime.turns.stopped is None and node.try_lead(None):
+            runtime.threads.lead(node, None)
+        if runtime.replies.due:
+            runtime.turns.submitted.set()
+
+    def _attend(self, peer: Peer, events: int) -> None:
+        if events & selectors.EVENT_READ and not peer.stalled and not self._closing:
+            try:
+                room_for_a_turn()
+                peer.receive()
+            except (OSError, PlanstepError) as error:
+                peer.fail(error)
+        if events & selectors.EVENT_WRITE:
+            self._send_to(peer)
+
+    def _send(self) -> None:
+        for peer in list(self.peers.values()):
+            if peer.ended or peer.has_output:
+                self._send_to(peer)
+            if not peer.ended:
+                self._select(peer)
+
+    def _send_to(self, peer: Peer) -> None:
+        with suppress(OSError):
+            peer.flush()
+            if not peer.ended or (peer.has_output and not peer.gone):
+                return
+        self._drop(peer)
+
+    def _select(self, peer: Peer) -> None:
+        reads = not (peer.stalled or self._closing)
+        events = (selectors.EVENT_READ * reads) | (selectors.EVENT_WRITE * peer.has_output)
+        if events == peer.events:
+            return
+        if peer.events:
+            self._selector.unregister(peer.socket)
+        if events:
+            self._selector.register(peer.socket, events, peer)
+        peer.events = events
+
+    def _accept(self) -> None:
+        try:
+            accepted = self._listener.accept()
+        except IoError as error:  # of another user, or no descriptor is left
+            process_refused(self._folder, error)
+            return
+        if accepted is None:
+            return
+        self.served += 1
+        peer = Peer(self, self.served, *accepted)
+        if len(self.peers) >= LINKS_MAX:
+            peer.refuse(IoError(f"{LINKS_MAX} processes are attached to the store already"))
+        self.peers[peer.number] = peer
+        self._select(peer)
+
+    def _drop(self, peer: Peer) -> None:
+        if self.peers.pop(peer.number, None) is None:
+            return
+        if peer.events:
+            self._selector.unregister(peer.socket)
+        peer.end()
+
+    # calls ---------------------------------------------------------------------------------
+
+    def call(self, peer: Peer, call: Call) -> None:
+        """Has a call run on another thread, which answers it."""
+        if not self._calling:
+            self.runtime.threads.begin_thread("calls", self._serve_calls)
+            self._calling = True
+        self._calls.append((peer, call))
+        self._called.release()
+
+    def _serve_calls(self) -> None:
+        while not self._runtime_ends():
+            if not self._called.acquire(timeout=0.5) or not self._calls:
+                continue
+            peer, call = self._calls.popleft()
+            try:
+                function = CALLS.get(call.name)
+                if function is None:
+                    raise PlanstepError(f"the store's owner knows no call {call.name!r:.100}")
+                peer.returned(call.number, function(self.runtime, *call.arguments))
+            except Exception as error:
+                peer.failed(call.number, form_of(error))
+            self.nudge.set()
+
+    def take_no_more(self) -> None:
+        """Reads nothing more from any link. Returns once that is so; turns and answers go on."""
+        self._closing = True
+        while not self._taken.wait(_LOOK_SECONDS) and not self._runtime_ends():
+            self.nudge.set()
+            if self.thread == threading.get_ident():
+                return
+
+    def close(self) -> None:
+        """Ends all links. The caller has closed the store, so that one of the processes can own it."""
+        for peer in self.peers.values():
+            peer.socket.close()
+        self.peers.clear()
+        self._selector.close()
+        self.nudge.close()
+
+    def stats(self) -> dict[str, Any]:
+        return {"attached": len(self.peers), "served": self.served}

@@ -1,0 +1,74 @@
+"""The owner of a store ends, and the attached go on: one of them owns it then."""
+
+from pathlib import Path
+
+from kit import until
+from process_kit import Other
+
+import planstep
+
+
+def test_an_owner_is_killed_and_the_attached_own_the_store(tmp_path: Path) -> None:
+    owner = Other(tmp_path / "s")
+    owner.run("db.create_topic('t'); db.topic('t').write(b'a')")
+    with planstep.open(tmp_path / "s") as db:
+        view = db.snapshot()
+        tx = db.transaction()
+        assert tx.read("t", "c").values == [b"a"]
+        owner.kill()
+        db.topic("t").write(b"b")
+        assert db.context.runtime.link is None
+        tx.write("t", b"c")
+        tx.commit()
+        assert db.topic("t").read().values == [b"a", b"b", b"c"]
+        assert view.read("t").values == [b"a"]
+        view.close()
+        with Other(tmp_path / "s") as other:
+            other.run("db.topic('t').write(b'd')")
+        assert db.topic("t").read().values == [b"a", b"b", b"c", b"d"]
+        assert db.topic("t").position("c") == {0: 1}
+
+
+def test_an_owner_closes_and_two_go_on(tmp_path: Path) -> None:
+    owner = Other(tmp_path / "s")
+    owner.run("db.create_table('n')")
+    with planstep.open(tmp_path / "s") as db, Other(tmp_path / "s") as other:
+        for round in range(50):
+            db.table("n").put("k", round)
+            if round == 10:
+                owner.close()
+            assert other("db.table('n').get('k')") == round
+        assert db.table("n").get("k") == 49
+
+
+def test_commits_under_way_are_resolved_once(tmp_path: Path) -> None:
+    """Threads count up in a table while one owner after the other is killed."""
+    path = tmp_path / "s"
+    with planstep.open(path) as db:
+        db.create_table("n")
+    owner, second, third = Other(path), Other(path), Other(path)
+    count = (
+        "def count(who):\n"
+        "    for _ in range(300):\n"
+        "        db.run(lambda tx: tx.put('n', who, (tx.get('n', who) or 0) + 1))\n"
+        "def all(who):\n"
+        "    threads = [threading.Thread(target=count, args=(f'{who}{n}',)) for n in range(4)]\n"
+        "    [thread.start() for thread in threads]\n"
+        "    [thread.join() for thread in threads]\n"
+        "    return True\n"
+    )
+    for other in second, third:
+        other.run(count)
+    ends = [second.begin("all('second')"), third.begin("all('third')")]
+    with planstep.open(path) as db:
+        until(lambda: (db.table("n").get("second0") or 0) > 20)
+        owner.kill()
+        until(lambda: (db.table("n").get("third3") or 0) > 150)
+        assert [end() for end in ends] == [True, True]
+        assert dict(db.table("n").scan()) == {
+            f"{who}{n}": 300 for who in ("second", "third") for n in range(4)
+        }
+        second.kill()
+        third.run("db.table('n').put('last', 1)")
+        assert db.table("n").get("last") == 1
+    third.close()
