@@ -136,6 +136,7 @@ class Following(Watches):
         """Shows nothing newer: the hosts' stores are this process's own by now. Open snapshots keep their views."""
         with Uninterrupted(), self._moving:
             self._stays = self._given_over = True
+            self._shown.replaced_at = time.monotonic()
             self._older.append(self._shown)
             self._close_older()
         self._wanted.set()

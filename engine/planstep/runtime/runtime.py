@@ -517,8 +517,6 @@ class Runtime:
         self.turns.stop_everything(EngineClosed("the engine was closed"))
         self.replies.answer()
         self._join_side()
-        if self._followed is not None:
-            self._followed.close()
         for node in self.nodes:
             with node.lock:
                 node.down = True
@@ -542,10 +540,12 @@ class Runtime:
             self.link.close()
 
     def _join_side(self) -> None:
-        """Waits for the maintenance thread, unless this is it."""
+        """Waits for the maintenance thread, unless this is it; then closes what only read."""
         side = self._side
         if side is not None and side.is_alive() and side is not threading.current_thread():
             side.join()
+        if self._followed is not None:
+            self._followed.close()
 
 
 def _not_started(error: RuntimeError) -> IoError:
