@@ -71,6 +71,10 @@ class Maintenance:
     def run(self, now_ms: int | None = None) -> None:
         """Does the jobs that are due; `now_ms` is for tests."""
         self.leases()
+        link = self._runtime.link
+        if link is not None:  # the rest is the owner's
+            link.floors.tell(self.open_floors(), link.tell)
+            return
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         self._runtime.hooks.tidy(now)
         for node in self._runtime.nodes:

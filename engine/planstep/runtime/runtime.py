@@ -177,12 +177,12 @@ class Runtime:
             raise _not_started(error) from error
         self._side = side
 
-    def share(self, said: dict[str, Any]) -> None:
-        """Lets other processes attach to this owner. `said`: the settings that they are told. IoError."""
+    def share(self, said: dict[str, Any], *, follows: bool = False) -> None:
+        """Lets other processes attach to this owner. `said`, `follows`: see Server. IoError."""
         from .processes.server import Server
 
         store: Any = self.nodes[0].host.store
-        self.server = Server(self, store.listener(), said)
+        self.server = Server(self, store.listener(), said, follows=follows)
         self.threads.begin_thread("processes", self.server.serve)
 
     def attach(self, attached: "Accepted", next_owner: "NextOwner") -> None:

@@ -30,6 +30,7 @@ from ...proto.frames import Frame
 from ...proto.ids import tx_text
 from ...proxy.attached import Attached
 from ..deferred_signals import Uninterrupted
+from ..floors import FloorReport
 from ..group_commit import Waiter
 from .attached import Accepted
 from .calls import CALLS
@@ -62,6 +63,7 @@ class Link:
         """Why nothing is sent any more."""
         self._runtime = runtime
         self._node = runtime.nodes[0]
+        self.floors = FloorReport()
         self._next_owner = next_owner
         self._buffer = memoryview(bytearray(_RECEIVED_MAX))
         self._sending = threading.Lock()
@@ -84,6 +86,7 @@ class Link:
     def begin(self) -> None:
         self.arm()
         self._runtime.threads.begin_thread("link", self._serve)
+        self._runtime.shares.attach(self.tell)
 
     def _use(self, attached: Accepted) -> None:
         """Goes on with another connection. The caller holds the lead, or is alone."""
@@ -296,6 +299,8 @@ class Link:
                 answers = self._calls.get(frame.number)
                 if answers is not None:
                     answers.put(frame)
+            case frames.Shares() | frames.Claimed():
+                self._runtime.shares.arrived(frame)
             case frames.Refused(text, form):
                 self._lose(PlanstepError(text) if form is None else error_of(form))
             case _:
@@ -342,6 +347,7 @@ class Link:
             self._select()
             self._socket.close()
             owner_lost(self._runtime, self.owner)
+            self._runtime.shares.lost()
             found = self._next_owner.find(lambda: self._ended)
             if found is OWNED:
                 self._become_owner()
@@ -360,6 +366,8 @@ class Link:
                 self._output.add(encode(frames.Commit(tx, parts, size, again)))
             self._flush()
         self._runtime.turns.watches.again()
+        self._runtime.shares.attach(self.tell)
+        self.floors.again()
 
     def _become_owner(self) -> None:
         """Hands in what is not answered to this process's own host."""

@@ -82,6 +82,6 @@ class NextOwner:
         runtime.link = None
         owner_found(runtime, time.monotonic() - began)
         try:
-            runtime.share(link.said)
+            runtime.share(link.said, follows=True)
         except PlanstepError as error:
             not_shared(str(self._path), error)

@@ -160,6 +160,12 @@ class Peer(Sink):
     def call(self, frame: frames.Call) -> None:
         self._server.call(self, frame)
 
+    def take_share(self, frame: Frame) -> None:
+        self._server.shares.take(self.number, frame)
+
+    def floor(self, frame: frames.Floor) -> None:
+        self._runtime.maintenance.floors.take(self.number, frame.floors)
+
     def bye(self, frame: frames.Bye) -> None:
         self.ended = self.gone = True
 
@@ -245,6 +251,11 @@ class Peer(Sink):
         self._answers.append((tx, answer))
         self._nudge()
 
+    def tell(self, frame: Frame) -> None:
+        """Has a frame sent; any thread calls this."""
+        self._others.append(frame)
+        self._nudge()
+
     def publish(self, tablet: int) -> None:
         self._published.append(tablet)
         self._nudge()
@@ -305,6 +316,8 @@ class Peer(Sink):
             self._runtime.transactions.rollback(tx)
         self._staged.clear()
         self._waiting.clear()
+        self._server.shares.drop(self.number)
+        self._runtime.maintenance.floors.drop(self.number)
         self.socket.close()
 
 
@@ -316,6 +329,10 @@ _TAKE: dict[type, Callable[[Peer, Any], None]] = {
     frames.NewIds: Peer.give_ids,
     frames.Call: Peer.call,
     frames.Bye: Peer.bye,
+    frames.Floor: Peer.floor,
+    **dict.fromkeys(
+        (frames.Join, frames.Leave, frames.Given, frames.Claim, frames.Free), Peer.take_share
+    ),
 }
 """What is done with each kind of frame that needs no room."""
 

@@ -14,15 +14,17 @@ Next: peer.py.
 
 import selectors
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import IoError, PlanstepError
 from ...logs import process_refused
-from ...proto.frames import Call
+from ...proto.frames import Call, Frame
 from ...store.process_socket import Listener
 from ..deferred_signals import room_for_a_turn
+from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
 from .calls import CALLS
 from .error_form import form_of
@@ -36,13 +38,19 @@ if TYPE_CHECKING:
 LINKS_MAX = 256
 _STALLED_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
+_TICK_SECONDS = 1.0
+_SETTLE_SECONDS = 1.0
+"""How long those that have lost an owner may take to bring their shares to the next one."""
 
 
 class Server:
     """Serves links until the engine's threads end. Invariant: only its own thread touches sockets and peers."""
 
-    def __init__(self, runtime: "Runtime", listener: Listener, said: dict[str, Any]) -> None:
-        """`said`: the settings of this engine, by name, for those that attach."""
+    def __init__(
+        self, runtime: "Runtime", listener: Listener, said: dict[str, Any], *, follows: bool
+    ) -> None:
+        """`said`: the settings of this engine, by name, for those that attach. `follows`: another process owned the
+        store just now, so that others come with what they had there."""
         self.runtime = runtime
         self.said = said
         self.nudge = Nudge()
@@ -50,6 +58,12 @@ class Server:
         self.peers: dict[int, Peer] = {}
         self.served = 0
         """Links since this owner began; the number of the newest."""
+        assert runtime.consumers is not None, "the face is there before others are"
+        self.shares = SharesOfLinks(
+            runtime.shares, runtime.consumers, self._send_frame, settled=not follows
+        )
+        self._settles_at = time.monotonic() + _SETTLE_SECONDS if follows else None
+        self._ticked = 0.0
         self._listener = listener
         self._folder = listener.folder
         self._selector = selectors.DefaultSelector()
@@ -70,7 +84,7 @@ class Server:
         try:
             while not self._runtime_ends():
                 stalled = any(peer.stalled for peer in self.peers.values())
-                for key, events in self._selector.select(_STALLED_SECONDS if stalled else None):
+                for key, events in self._selector.select(self._pause(stalled)):
                     if key.data is not None:
                         self._attend(key.data, events)
                     elif key.fileobj is self.nudge.socket:
@@ -80,6 +94,7 @@ class Server:
                 if stalled and not self._closing:
                     for peer in self.peers.values():
                         peer.go_on()
+                self._look_at_shares()
                 self._lead()
                 self._send()
                 if self._closing:
@@ -88,6 +103,26 @@ class Server:
             self._taken.set()
             self._send()
             self._listener.close()  # while the store is owned: else its socket is another's
+
+    def _pause(self, stalled: bool) -> float | None:
+        """Returns the time after which there is something to do though nothing has come."""
+        if stalled:
+            return _STALLED_SECONDS
+        return _TICK_SECONDS if self._settles_at is not None or self.shares.busy else None
+
+    def _look_at_shares(self) -> None:
+        now = time.monotonic()
+        if self._settles_at is not None and now >= self._settles_at:
+            self._settles_at = None
+            self.shares.settle()
+        if now - self._ticked >= _TICK_SECONDS and self.shares.busy:
+            self._ticked = now
+            self.shares.tick()
+
+    def _send_frame(self, link: int, frame: Frame) -> None:
+        peer = self.peers.get(link)
+        if peer is not None:
+            peer.tell(frame)
 
     def _runtime_ends(self) -> bool:
         return self.runtime.threads.stopping.is_set()
@@ -203,4 +238,4 @@ class Server:
         self.nudge.close()
 
     def stats(self) -> dict[str, Any]:
-        return {"attached": len(self.peers), "served": self.served}
+        return {"attached": len(self.peers), "served": self.served, **self.shares.stats()}
