@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-import planstep
 import pytest
 from kit import until
 from process_kit import Other
+
+import planstep
 
 COPY = (
     "def copy(tx, batch):\n"

@@ -313,6 +313,7 @@ def open(
                 replicate=settings.replicate,
                 takeover=takeover,
                 follow=settings.follow,
+                share=share,
                 attach=plain(chosen) if share and attach and not settings.read_only else None,
                 told=slot.told,
                 store=slot.store if takeover else None,

@@ -26,4 +26,8 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_plain(said: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
     """Returns settings of plain values; `kinds`: the classes of those that are dicts."""
-    return {name: kinds[name](**value) if name in kinds else value for name, value in said.items()}
+    return {
+        name: kinds[name](**value) if name in kinds else value
+        for name, value in said.items()
+        if name != "confirms"
+    }

@@ -30,8 +30,8 @@ from ..shared.files_log import check_outside
 from ..shared.settings import Replicate
 from ..store import DiskStore, MemoryStore, Store, disk_store
 from ..store.files import Files, typed_errors
-from ..store.meta import Meta, load_meta, make_folder
-from ..store.owner_lock import is_free, no_other_makes, read_holder
+from ..store.meta import Meta, check_shared, load_meta, make_folder
+from ..store.owner_lock import no_other_makes, read_holder
 from ..store.process_socket import NobodyListens
 from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import open_views
@@ -95,6 +95,8 @@ class OpenOptions:
     """Takes a replicated store over from a machine that did not close it."""
     follow: bool = False
     """Follows a replicated store, read-only, while another machine owns it."""
+    share: bool = False
+    """Lets other processes attach once the store is open."""
     attach: Mapping[str, Any] | None = None
     """Attaches to another process that owns the store, if it has these settings; None: StoreInUse."""
     told: Told | None = None
@@ -284,6 +286,7 @@ def _open_stores(
             first_id=stores[0].store_id if number else b"",
             shared_id=b"" if shared is None else shared.root.store_id,
             wait=options.wait,
+            share=options.share,
             files=options.files,
             durability=durability,
             segment_bytes=options.segment_bytes,
@@ -486,52 +489,44 @@ def open_runtime(
 
 
 def _open_or_attach(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
-    """Opens the stores as their owner, or attaches to the process that is."""
-    deadline = time.monotonic() + options.wait
+    """Opens the stores as their owner, or attaches to the process that is. StoreInUse: to that nobody can attach."""
+    began, looks = time.monotonic(), 0
+    own = options if options.attach is None else replace(options, wait=0)
     while True:
         try:
             if options.replicate is not None:
-                return _open_replicated(path, options.replicate, options, opened)
-            return _open_stores(path, options, opened)
+                return _open_replicated(path, options.replicate, own, opened)
+            return _open_stores(path, own, opened)
         except StoreInUse as in_use:
             if options.attach is None or in_use.pid == os.getpid():
                 raise
-            runtime = _attached(path, options, options.attach, opened, in_use)
+            runtime = _attached(path, options, options.attach, opened)
             if runtime is not None:
                 return runtime
-        options = replace(options, wait=max(0.0, deadline - time.monotonic()))
+            looks += 1
+            # What the lock says may be of an owner before. One that shares its store listens once it has recovered it.
+            starts = looks <= _LOOKS or read_holder(path / "host-0" / "lock").share is True
+            if time.monotonic() - began > max(options.wait, _STARTING_SECONDS * starts):
+                raise
+            time.sleep(_LOOK_SECONDS)
 
 
 def _attached(
-    path: Path,
-    options: OpenOptions,
-    given: Mapping[str, Any],
-    opened: list[Store | Runtime],
-    in_use: StoreInUse,
+    path: Path, options: OpenOptions, given: Mapping[str, Any], opened: list[Store | Runtime]
 ) -> Runtime | None:
-    """Attaches to the owner; None if it has ended. Waits for one that is about to listen; else raises `in_use`."""
+    """Attaches to the owner; None if none listens."""
     first = path / "host-0"
-    deadline = time.monotonic() + _STARTING_SECONDS
-    looks = 0
-    while True:
-        meta = load_meta(first, Files())
-        if meta is None:
-            return None
-        try:
-            link = attach(first, meta.store_id, given, meta.hosts)
-            break
-        except (NobodyListens, OwnerGone):
-            looks += 1
-        holder = read_holder(first / "lock")
-        if is_free(first / "lock"):
-            return None
-        # What the lock says may be of an owner before.
-        if (holder.share is not True and looks > _LOOKS) or time.monotonic() > deadline:
-            raise in_use
-        time.sleep(_LOOK_SECONDS)
+    meta = load_meta(first, Files())
+    if meta is None:
+        return None
+    _check_asked(meta, options.mode, options.hosts)
+    check_of_modes(options.of_modes, meta.mode)
+    check_shared(first, meta, b"" if options.replicate is None else meta.shared_id)
     try:
-        _check_asked(meta, options.mode, options.hosts)
-        check_of_modes(options.of_modes, meta.mode)
+        link = attach(first, meta.store_id, given, meta.hosts)
+    except (NobodyListens, OwnerGone):
+        return None
+    try:
         views = open_views(path, meta.hosts, ownable=True)
         options = agreed(options, meta.mode, link.welcome)
         runtime = _runtime(views, meta.mode, replace(options, read_only=True))

@@ -182,6 +182,7 @@ class Runtime:
         from .processes.server import Server
 
         store: Any = self.nodes[0].host.store
+        said["confirms"] = self.fresh is not None
         self.server = Server(self, store.listener(), said, follows=follows)
         self.threads.begin_thread("processes", self.server.serve)
 
@@ -193,6 +194,8 @@ class Runtime:
         self.link = link = Link(self, attached, next_owner)
         self.generation = attached.welcome.generation
         self.ids = link.ids
+        if link.said.get("confirms"):
+            self.fresh = partial(link.call, "confirm")
         self.nodes[0].link = link
         self.turns.watches = LinkWatches(link, self.turns.watches)
         assert self.following is not None, "it follows the store"

@@ -141,6 +141,7 @@ class DiskStore:
         first_id: bytes = b"",
         shared_id: bytes = b"",
         wait: float = 0,
+        share: bool = False,
         files: Files | None = None,
         durability: str = "full",
         segment_bytes: int = SEGMENT_BYTES,
@@ -149,7 +150,7 @@ class DiskStore:
 
         None for `mode` and `hosts` means as stored, or "deterministic" and 1 for a new store. `first_id` is the id
         of host 0's store, which the stores of all other hosts name. `shared_id` is the id of the shared log that
-        the store is replicated to, b"" for none.
+        the store is replicated to, b"" for none. `share`: says in the lock that other processes may attach.
         """
         owned = OwnedFolder.take(
             folder,
@@ -161,6 +162,7 @@ class DiskStore:
             first_id=first_id,
             shared_id=shared_id,
             wait=wait,
+            share=share,
         )
         try:
             return cls(owned, durability == "full", segment_bytes)

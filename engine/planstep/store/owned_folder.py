@@ -48,6 +48,7 @@ class OwnedFolder:
         first_id: bytes,
         shared_id: bytes,
         wait: float,
+        share: bool = False,
     ) -> "OwnedFolder":
         """Locks the folder, reads or writes its meta; parameters as in DiskStore.open. StoreInUse, WrongMode,
         FormatError, NotSupported, Diverged, IoError.
@@ -57,7 +58,7 @@ class OwnedFolder:
             if not create:
                 raise FormatError(f"{path} is not a store; create one with create=True")
             make_folder(path, files)
-        lock = OwnerLock(path / "lock", wait)
+        lock = OwnerLock(path / "lock", wait, share=share)
         try:
             files.hold(path, lock.folder)
             meta = load_meta(path, files)

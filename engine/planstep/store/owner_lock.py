@@ -181,21 +181,6 @@ def read_holder(path: Path, folder: int | None = None) -> Holder:
         os.close(fd)
 
 
-def is_free(path: Path) -> bool:
-    """Returns whether no process has the lock now."""
-    try:
-        fd = open_file(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
 def _read(fd: int) -> Holder:
     try:
         line = os.pread(fd, _HOLDER_BYTES, 0).partition(b"\n")[0]

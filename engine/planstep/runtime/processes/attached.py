@@ -45,6 +45,8 @@ def agreed(options: Options, mode: str, welcome: Welcome) -> Options:
     kind = type(MODES[mode].settings())
     settings = {mode: kind(**said[mode])} if mode in said else {}
     changes: Any = {
+        "durability": said["durability"],
+        "group_commit": said["group_commit"],
         "placement": said["placement"],
         "trace": said["trace"],
         "rtt_ms": 1000 * said["rtt"],
