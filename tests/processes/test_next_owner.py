@@ -1,29 +1,39 @@
 """The owner of a store ends, and the attached go on: one of them owns it then."""
 
+import os
 from pathlib import Path
+from typing import Any
 
+import pytest
 from kit import until
 from process_kit import Other
 
 import planstep
 
 
-def test_an_owner_is_killed_and_the_attached_own_the_store(tmp_path: Path) -> None:
-    owner = Other(tmp_path / "s")
+@pytest.mark.parametrize(
+    "options", [{}, {"hosts": 3}, {"placement": "separate"}, {"replicate": True}]
+)
+def test_an_owner_is_killed_and_the_attached_own_the_store(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    if "replicate" in options:
+        options = {"replicate": f"file://{tmp_path}/log"}
+    owner = Other(tmp_path / "s", **options)
     owner.run("db.create_topic('t'); db.topic('t').write(b'a')")
-    with planstep.open(tmp_path / "s") as db:
+    with planstep.open(tmp_path / "s", **options) as db:
         view = db.snapshot()
         tx = db.transaction()
         assert tx.read("t", "c").values == [b"a"]
         owner.kill()
         db.topic("t").write(b"b")
-        assert db.context.runtime.link is None
+        assert db.owner == os.getpid()
         tx.write("t", b"c")
         tx.commit()
         assert db.topic("t").read().values == [b"a", b"b", b"c"]
         assert view.read("t").values == [b"a"]
         view.close()
-        with Other(tmp_path / "s") as other:
+        with Other(tmp_path / "s", **options) as other:
             other.run("db.topic('t').write(b'd')")
         assert db.topic("t").read().values == [b"a", b"b", b"c", b"d"]
         assert db.topic("t").position("c") == {0: 1}

@@ -489,7 +489,7 @@ def open_runtime(
 
 
 def _open_or_attach(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
-    """Opens the stores as their owner, or attaches to the process that is. StoreInUse: to that nobody can attach."""
+    """Opens the stores as their owner, or attaches to the process that is. StoreInUse: nobody can attach to it."""
     began, looks = time.monotonic(), 0
     own = options if options.attach is None else replace(options, wait=0)
     while True:
@@ -504,7 +504,7 @@ def _open_or_attach(path: Path, options: OpenOptions, opened: list[Store | Runti
             if runtime is not None:
                 return runtime
             looks += 1
-            # What the lock says may be of an owner before. One that shares its store listens once it has recovered it.
+            # What the lock says may be of an owner before. One that shares listens once it has recovered the store.
             starts = looks <= _LOOKS or read_holder(path / "host-0" / "lock").share is True
             if time.monotonic() - began > max(options.wait, _STARTING_SECONDS * starts):
                 raise
