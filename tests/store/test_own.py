@@ -5,11 +5,12 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import lmdb
 import pytest
 from kit import Child, FullDisk, until
 from ownerkit import KEYS, Owner
@@ -20,6 +21,7 @@ from planstep.store import DiskStore
 from planstep.store.owner_lock import OwnerLock
 from planstep.store.readers.reader_lease import readers
 from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.tables import table as table_module
 from planstep.store.tables.table import Extent, Table
 
 A, B = TABLETS
@@ -106,23 +108,66 @@ def test_an_open_read_goes_on_as_it_was(read: Table) -> None:
     assert read.get(ROW + b"\x02") == 37
 
 
-def test_tables_that_are_damaged_are_not_owned(read: Table) -> None:
+def test_tables_that_are_damaged_are_not_written(read: Table) -> None:
+    """They are checked before the first write; what is read meanwhile is checked page by page."""
     path = read._folder / "data.mdb"
     data = path.read_bytes()
+    harmless = 0
     for page in range(2, len(data) // 4096):
-        path.write_bytes(data[: page * 4096 + 10] + b"\xff\xff" + data[page * 4096 + 12 :])
+        damaged = data[: page * 4096 + 10] + b"\xff\xff" + data[page * 4096 + 12 :]
+        path.write_bytes(damaged)
+        read.own(read._folder)
         try:
-            read.own(read._folder)
+            read.checkpoint({ROW: 3}, [], [], STATE)
+            harmless += 1  # nothing uses that page
         except Corruption:
+            assert path.read_bytes() == damaged
+            with pytest.raises(Corruption):
+                read.checkpoint({ROW: 3}, [], [], STATE)
             break
-        read.disown()  # nothing uses that page
+        read.disown()
+        path.write_bytes(data)
     else:
         pytest.fail("no page is looked at")
-    with pytest.raises(StoreClosed):
-        read.mark_closed("")
+    read.disown()
     path.write_bytes(data)
     read.own(read._folder)
-    assert read.state()[0] == 2
+    read.checkpoint({ROW: 3}, [], [], STATE)
+    assert read.state()[0] == 3
+
+
+def test_large_tables_are_owned_as_fast_as_small_ones(
+    read: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page is checked that is not read, until the first write."""
+    checks = []
+    monkeypatch.setattr(table_module, "check_tree", lambda folder: checks.append(folder))
+    read.own(read._folder)
+    assert read.get(ROW + b"\x02") == 2 and list(read.scan(ROW, ROW + b"\xff", False))
+    assert not checks
+    read.checkpoint({ROW: 3}, [], [], STATE)
+    read.mark_closed("log-00000001-00000000")
+    assert read.get(ROW) == 3 and len(checks) == 1
+
+
+def test_tables_that_are_trusted_are_read_by_lmdb_itself(read: Table) -> None:
+    """A snapshot of a replicated store is LMDB's own copy."""
+    read.own(read._folder)
+    with closing_pin(read) as checked:
+        assert not isinstance(checked, lmdb.Transaction)
+    read.trust()
+    with closing_pin(read) as pinned:
+        assert isinstance(pinned, lmdb.Transaction)
+    read.disown()
+    with closing_pin(read) as checked:
+        assert not isinstance(checked, lmdb.Transaction)
+
+
+@contextmanager
+def closing_pin(table: Table) -> Iterator[Any]:
+    txn = table.pin()
+    yield txn
+    txn.abort()
 
 
 def test_tables_that_were_replaced_are_not_owned(read: Table) -> None:

@@ -50,6 +50,7 @@ def make_snapshot(
     called between parts, and raises to end it. `decided` returns once the shared log has a turn. Errors of
     Snapshots; IoError and Corruption of the store.
     """
+    store.table.trust()  # LMDB itself copies them
     with closing(PinnedStore(store)) as pinned:
         table, txn = pinned.tables
         turn, address, *_ = table.state(txn) or (0, 0)

@@ -121,7 +121,7 @@ class Table:
         self, folder: Path, store_id: bytes, *, read_only: bool = False, ownable: bool = False
     ) -> None:
         """`read_only`: another process owns the tables, or none; with `ownable` this one may come to own them."""
-        self._owned = not read_only
+        self._owned = self._trusted = not read_only
         self._checked = TablesFile(folder) if read_only else None
         try:
             self._env, self._file = _environment(folder, self._owned, self._owned or ownable)
@@ -178,6 +178,9 @@ class Table:
     def own(self, folder: Path) -> None:
         """Makes this process the tables' owner, on the open environment; open reads go on. The caller holds the
         lock of the store in whose `folder` the tables are. Corruption, IoError, TooManyReaders: it owns nothing.
+
+        It takes as long for large tables as for small ones: all pages are checked before the first write (`trust`).
+        Until then those that are read are checked, as before.
         """
         assert not self._owned and self._checked is not None, "a reader's tables"
         self._folder = folder
@@ -188,7 +191,6 @@ class Table:
                 f"{shown(folder)}: the tables were replaced just now; open the store again"
             )
         check_size(folder)
-        check_tree(folder)
         self._owned, self.damaged = True, None  # what follows tells, as at any opening
         try:
             self._note_newest(folder)
@@ -200,14 +202,25 @@ class Table:
         except BaseException:
             self.disown()
             raise
-        self._start = self._env.begin
 
     def disown(self) -> None:
         """Ends `own`, once no write is under way: another process may write the tables now. Reads go on."""
         if self._checked is not None:
             with self._writing:
-                self._owned, self._slots = False, None
+                self._owned, self._trusted, self._slots = False, False, None
                 self._start = self._begin
+
+    def trust(self) -> None:
+        """Checks all pages of an owner's tables, once. From now on LMDB itself reads and writes them, and would end
+        the process if it met a damaged one. Corruption.
+        """
+        with self._writing:
+            self._trust()
+
+    def _trust(self) -> None:
+        if not self._trusted:
+            check_tree(self._folder)
+            self._trusted, self._start = True, self._env.begin
 
     def _begin_write(self) -> Any:
         """Begins a write transaction: the only way to one. StoreClosed: another process may own the tables."""
@@ -217,8 +230,11 @@ class Table:
 
     @contextmanager
     def _write(self) -> Iterator[Any]:
-        with self._writing, self._begin_write() as txn:
-            yield txn
+        with self._writing:
+            if self._owned:
+                self._trust()
+            with self._begin_write() as txn:
+                yield txn
 
     def pin(self) -> Any:
         """Begins a read transaction for the other methods' `txn`, so that all see one moment. TooManyReaders."""
@@ -236,8 +252,13 @@ class Table:
 
     def _begin(self, buffers: bool = False) -> Any:
         """Begins a read transaction, in one of the owner's reserved slots if no other is free."""
-        if not self._owned and self._checked is not None:
-            return self._checked.begin(self._env)
+        if not self._trusted and self._checked is not None:
+            try:
+                return self._checked.begin(self._env)
+            except lmdb.ReadersFullError:
+                if self._slots is None:
+                    raise
+            self.trust()
         try:
             return self._env.begin(buffers=buffers)
         except lmdb.ReadersFullError:
@@ -427,7 +448,7 @@ class Table:
         try:
             self._env.reader_check()  # a killed reader would hold back every freed page
             self._keep_slots()
-            with self._begin(buffers=True) as before, self._write() as txn:
+            with self._write() as txn, self._begin(buffers=True) as before:
                 # First, so that the lookup of a new tablet's digest passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
