@@ -8,7 +8,7 @@
     attached ──Join, Leave, Given, Floor──▶ owner ──Shares──▶                   who reads which partitions
     attached ──Claim, Free──▶ owner ──Claimed──▶                                ranges of individual consumers
     attached ──Call──▶ owner ──Return, CallFailed──▶                   what only the owner can do
-    owner ──Closing, Fenced, Stopped──▶ attached                                at any time
+    owner ──Stopped──▶ attached                                                 ends the link for ever
     attached ──Bye──▶ owner                                                     nothing is in doubt
 
 A frame is a NamedTuple; the types of its fields say what the decoder checks. A new kind is a class, and a line in
@@ -62,18 +62,13 @@ def common_version(versions: tuple[int, int]) -> int | None:
 
 
 class Hello(NamedTuple):
-    """Opens a link. `settings` are (name, value) of those that the caller gave to `open`.
-
-    `earlier`: the generation of the owner before, and this process's connection there.
-    """
+    """Opens a link. `settings` are (name, value) of those that the caller gave to `open`."""
 
     versions: tuple[_Generation, _Generation]
     store: _Id
     pid: _Number
     program: _Word
-    read_only: bool
     settings: _Settings = ()
-    earlier: tuple[_Generation, _Number] | None = None
 
 
 class Commit(NamedTuple):
@@ -195,14 +190,13 @@ class Bye(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """Accepts a link, in that version. `term` is 0 for a store that is not replicated.
+    """Accepts a link, in that version; `connection` is its number at this owner.
 
     `ids` are the first counter and the number of a block of transaction ids of this generation.
     """
 
     version: _Generation
     generation: _Generation
-    term: _Number
     connection: _Number
     settings: _Settings
     ids: tuple[_Number, _Number]
@@ -294,21 +288,8 @@ class CallFailed(NamedTuple):
     error: ErrorForm
 
 
-class Closing(NamedTuple):
-    """Says that the owner closes: it answers what was sent, then another process may own the store."""
-
-    generation: _Generation
-
-
-class Fenced(NamedTuple):
-    """Says that another machine has taken a replicated store over."""
-
-    term: _Number
-    owner: _Text
-
-
 class Stopped(NamedTuple):
-    """Says that the owner's engine has stopped."""
+    """Ends the link for ever: the owner does not understand what it was sent."""
 
     error: ErrorForm
 
@@ -351,8 +332,6 @@ OF_OWNER: Kinds = {
     74: Claimed,
     75: Return,
     76: CallFailed,
-    79: Closing,
-    80: Fenced,
     81: Stopped,
 }
 """The frames that the owner sends."""

@@ -73,8 +73,8 @@ def drawn_frame(random: Random, kind: Any) -> Any:
 def opening(kinds: frames.Kinds) -> Any:
     """Returns the first frame of a sender of these kinds."""
     if frames.HELLO in kinds:
-        return frames.Hello(frames.VERSIONS, bytes(16), 7, "p", False)
-    return frames.Welcome(1, 1, 0, 1, (), (1, 256))
+        return frames.Hello(frames.VERSIONS, bytes(16), 7, "p")
+    return frames.Welcome(1, 1, 1, (), (1, 256))
 
 
 def _drawn(random: Random, kind: Any) -> Any:

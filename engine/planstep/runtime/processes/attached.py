@@ -68,7 +68,7 @@ def attach(folder: Path, store_id: bytes, settings: Mapping[str, Any], hosts: in
     link, owner = process_socket.connect(folder)
     try:
         hello = frames.Hello(
-            VERSIONS, store_id, os.getpid(), program_name(), False, tuple(settings.items())
+            VERSIONS, store_id, os.getpid(), program_name(), tuple(settings.items())
         )
         deadline = time.monotonic() + _SECONDS
         decoder = Decoder(OF_OWNER, hosts=hosts)

@@ -301,8 +301,8 @@ class Link:
                     answers.put(frame)
             case frames.Shares() | frames.Claimed():
                 self._runtime.shares.arrived(frame)
-            case frames.Refused(text, form):
-                self._lose(PlanstepError(text) if form is None else error_of(form))
+            case frames.Stopped(form):
+                self._lose(error_of(form))
             case _:
                 raise MalformedFrame(f"{type(frame).__name__} is not known here")
 

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from ...proto.frame_checks import MalformedFrame
 from ...proto.frame_codec import Decoder, NoCommonVersion, encode
 from ...proto.frames import OF_ATTACHED, Frame
 from ...proto.ids import CATALOGUE_ID
-from ...proto.messages import CataloguePart, Parts
+from ...proto.messages import CataloguePart
 from ...store import process_socket
 from ..catalog import Name
 from ..group_commit import Sink
@@ -65,6 +65,7 @@ class Peer(Sink):
         """Nothing more is received: what is left to send is sent, then the link is closed."""
         self.gone = False
         """Nothing can be sent either."""
+        self._welcomed = False
         self._server = server
         self._runtime = server.runtime
         self._decoder = Decoder(OF_ATTACHED, hosts=server.runtime.hosts)
@@ -75,6 +76,7 @@ class Peer(Sink):
         self._named: dict[bytes, Name] = {}  # transactions under way → the name that they change
         self._watched: dict[int, Any] = {}
         self._published: deque[int] = deque()
+        self._unsent: dict[int, None] = {}
         self._answers: deque[tuple[bytes, Commit | BaseException]] = deque()
         self._others: deque[Frame] = deque()
 
@@ -179,8 +181,8 @@ class Peer(Sink):
                 return True  # from a link that has ended
             raise MalformedFrame("a transaction is committed twice at a time")
         try:
+            self._check(item.parts if isinstance(item, CommitInput) else item.slices)
             if isinstance(item, CommitInput):
-                self._check_parts(item.parts)
                 part = item.parts.get(CATALOGUE_ID)
                 if isinstance(part, CataloguePart):
                     self._named[tx] = Name(part.kind, part.name, part.id)
@@ -196,10 +198,10 @@ class Peer(Sink):
             self._staged.pop(tx, None)
         return True
 
-    def _check_parts(self, parts: Parts) -> None:
-        """Raises UnknownName-like refusals for tablets that no name has: a tablet that never was must not begin."""
+    def _check(self, tablets: Iterable[int]) -> None:
+        """Refuses tablets that no name has: one that never was must not begin."""
         names = self._runtime.names
-        for tablet in parts:
+        for tablet in tablets:
             if tablet != CATALOGUE_ID and not names.has_tablet(tablet):
                 raise MalformedFrame(f"there is no tablet {tablet:#x}")
 
@@ -221,12 +223,12 @@ class Peer(Sink):
         welcome = frames.Welcome(
             frames.VERSIONS[1],
             runtime.generation,
-            0,
             self.number,
             tuple(said.items()),
             self._new_ids(),
         )
         self._others.append(welcome)
+        self._welcomed = True
 
     def _new_ids(self) -> tuple[int, int]:
         first = self._runtime.new_block(BLOCK)
@@ -272,7 +274,11 @@ class Peer(Sink):
 
     def refuse(self, error: BaseException) -> None:
         """Refuses the link: says why, then closes it."""
-        self._others.append(frames.Refused(str(error)[:20_000], form_of(error)))
+        form = form_of(error)
+        refusal = (
+            frames.Stopped(form) if self._welcomed else frames.Refused(str(error)[:20_000], form)
+        )
+        self._others.append(refusal)
         self.ended = True
 
     def flush(self) -> None:
@@ -294,10 +300,15 @@ class Peer(Sink):
             self._output.add(encode(frames.Failures(tuple(failures))))
         while self._others:
             self._output.add(encode(self._others.popleft()))
-        if self._published:
-            published = {self._published.popleft(): None for _ in range(len(self._published))}
-            self._output.add(encode(frames.Published(tuple(published))))
         self._output.send()
+        while self._published:
+            self._unsent[self._published.popleft()] = None
+        if (
+            self._unsent and not self._output.waits
+        ):  # else a process that hangs would be sent ever more
+            self._output.add(encode(frames.Published(tuple(self._unsent))))
+            self._unsent.clear()
+            self._output.send()
 
     def _ended(self, tx: bytes, answer: Commit | BaseException) -> None:
         """Lets this engine know of a name that a transaction has changed, before its process hears of it."""

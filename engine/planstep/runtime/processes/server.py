@@ -234,6 +234,7 @@ class Server:
         for peer in self.peers.values():
             peer.socket.close()
         self.peers.clear()
+        self._listener.close()  # again, if the thread did not begin
         self._selector.close()
         self.nudge.close()
 
