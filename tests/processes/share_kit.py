@@ -107,8 +107,7 @@ class Reads:
         if free:
             begin, end = free[0]
             self.flights[lane] = begin, min(end, begin + most)
-            if claims is not None:
-                claims.begin(*self.flights[lane])
+            assert claims is None or claims.begin(*self.flights[lane])
         self._process.deliver()
 
     def end(self, lane: int, commit: bool) -> None:

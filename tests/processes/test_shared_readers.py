@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from kit import lease, until
 import planstep
 from planstep.aio.engine import AsyncEngine
 from planstep.api.engine import Engine
+from planstep.api.topics.group_state import InFlightBatch, LaneLeases, Member
+from planstep.runtime.catalog import TopicInfo
 
 
 @contextmanager
@@ -152,6 +155,67 @@ def test_a_process_that_is_gone_holds_nothing() -> None:
                 with pytest.raises(planstep.Conflict):
                     leased.tx.commit()
             lost.close()
+
+
+def test_a_lane_goes_without_flights_and_comes_back_changed() -> None:
+    leases = LaneLeases(
+        TopicInfo(1, "in", (10, 11, 12), "bytes", (), frozenset(), frozenset(), 0), "c"
+    )
+    one, two, three = leases.lanes
+    member = Member("", 4)
+    member.active = True
+    leases.members[member] = None
+    assert leases.take(one, member, 0) and leases.take(two, member, 0)
+    one.flights.append(InFlightBatch(one, member, 0, 5, inf, True))
+    leases.set_own([2])
+    assert leases.take_given() == [1] and one.moving and leases.offered(member) == [three]
+    assert not leases.take(two, member, two.changes)  # it is another process's
+    assert leases.take(three, member, 0)
+    one.flights.clear()
+    leases.release_moving(one)
+    assert leases.take_given() == [0] and leases.take_given() == []
+    seen = two.changes
+    leases.set_own([1, 2])
+    assert not leases.take(two, member, seen)  # that was looked up before it came back
+    assert leases.take(two, member, two.changes)
+    two.flights.append(InFlightBatch(two, member, 0, 5, inf, True))
+    leases.set_own([2])
+    leases.set_own([1, 2])  # before it had gone
+    assert leases.take_given() == [] and two.owner is member and not two.moving
+
+
+def test_what_was_looked_up_alone_is_read_only_if_it_was_claimed() -> None:
+    with opened("deterministic", 1, 100, "individual") as store:
+        one, two = store.owner.reader("in", "c", max_records=10), store.attach().reader("in", "c")
+        group, member = one.group, one.member
+        [lane] = group.lanes_for(member)
+        with store.owner.context.reading() as reading:
+            found = group.free(member, lane, reading, 10)
+        assert found is not None and found[:2] == (0, 100)
+        lease(two, 30).tx.commit()  # from now on they share
+        assert group.begin(member, lane, 0, 10, True, lane.changes) is None
+        assert member.flights == 0 and not group.flying
+        one.close()
+        two.close()
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "pulsar"])
+def test_a_process_claims_nothing_that_is_consumed_or_has_no_record(mode: str) -> None:
+    with opened(mode, 2, 20, "individual") as store:
+        if mode == "pulsar":  # leaves entries that no reader is shown
+            tx = store.owner.transaction()
+            tx.write_batch("in", [b"x"] * 50, partition=0)
+            tx.flush()
+            tx.rollback()
+            store.owner.topic("in").write(b"last", partition=0)
+        db = store.attach()
+        with db.reader("in", "c", max_records=3) as reader:
+            values = []
+            while leased := reader.read(timeout=1.0):
+                leased.tx.commit()
+                values += leased.batch.values
+            assert len(values) == 40 + (mode == "pulsar")
+            until(lambda: store.links.stats()["claims"] == 0)
 
 
 def test_a_message_claims_several_batches() -> None:

@@ -342,3 +342,28 @@ def test_a_process_reads_for_a_limited_number_of_consumers() -> None:
     assert told[-1].epoch and links.stats()["consumers"] == 1_000
     links.drop(1)
     assert links.stats()["consumers"] == 0
+
+
+def test_older_shares_and_the_same_again_change_nothing() -> None:
+    world = lines()
+    process = ProcessShares()
+    world.attach(1, process)
+    group = Reads(process, world.log)
+    world.carry_all()
+    newer = Shares(*KEY, 40, (1, 2))
+    for frame in (newer, newer, Shares(*KEY, 39, (0, 3)), newer):
+        process.arrived(frame)
+        assert sorted(group.own) == [1, 2]
+    given = [frame for frame in world.up[1] if isinstance(frame, Given)]
+    assert given[0] == Given(*KEY, 40, (0, 3)) and {frame.lanes for frame in given[1:]} == {()}
+
+
+def test_what_has_no_record_is_freed_and_what_is_held_back_is_not() -> None:
+    claims = ClaimedRanges()
+    claims.take([(0, 10), (20, 40), (50, 60)])
+    claims.begin(20, 25)
+    claims.prune(55, [(30, 32)])
+    assert claims.claimed == [(30, 32), (55, 60)] and claims.in_hand == [(20, 25)]
+    claims.end(20, 25, committed=True)
+    assert claims.to_free() == [(0, 10), (20, 30), (32, 40), (50, 55)]
+    assert claims.to_free() == [] and claims.all == [(30, 32), (55, 60)]

@@ -38,9 +38,13 @@ class ClaimedRanges:
         """Returns the ranges below `end` that this process may not read now."""
         return without([(0, end)], self.claimed)
 
-    def begin(self, begin: int, end: int) -> None:
+    def begin(self, begin: int, end: int) -> bool:
+        """Takes a claimed range in hand; False if it is not claimed, or in hand already."""
+        if without([(begin, end)], self.claimed):
+            return False
         self.claimed = without(self.claimed, [(begin, end)])
         self.in_hand = merged([*self.in_hand, (begin, end)])
+        return True
 
     def end(self, begin: int, end: int, committed: bool) -> None:
         before, self.in_hand = self.in_hand, without(self.in_hand, [(begin, end)])

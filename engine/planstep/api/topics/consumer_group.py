@@ -284,6 +284,8 @@ class Group:
         with Uninterrupted(), once_free(self._lock):
             if member.departed or not self.leases.take(lane, member, changes):
                 return None
+            if not self.sharing.begin_range(lane, begin, end):
+                return None
             until = self._clock() + self.lease_seconds
             flight = InFlightBatch(lane, member, begin, end, until, more)
             flight.redeliveries = lane.handed_back.count(begin, end)
@@ -291,7 +293,6 @@ class Group:
                 flight.overdue_at = self._clock() + self._redelivery.ack_timeout_seconds
                 self._look_at = min(self._look_at, flight.overdue_at)
             self.flights.begin(flight)
-            self.sharing.began(flight)
             return flight
 
     def idle(self, reading: "Reading") -> bool:

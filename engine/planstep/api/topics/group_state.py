@@ -147,7 +147,7 @@ def first_gap(
 
 
 class LaneLeases:
-    """The lanes and readers of a group. Invariant: a member's `lanes` counts the lanes that it owns."""
+    """The lanes and readers of a group. Invariant: a member's `lanes` counts its own ones of this process."""
 
     def __init__(self, info: "TopicInfo", consumer: str) -> None:
         self.consumer = consumer
@@ -179,14 +179,18 @@ class LaneLeases:
         """Makes these lanes the process's own. The others go: `take_given` returns each that has no flights."""
         own = dict.fromkeys(numbers)
         for lane in self.lanes:
-            if lane.here and lane.number not in own:
-                lane.here = False
-                lane.moving = lane.owner is not None
-                self._going[lane] = None
-            elif not lane.here and lane.number in own:
-                lane.here = True
+            here = lane.number in own
+            if here == lane.here:
+                continue
+            lane.here = here
+            if lane.owner is not None:
+                lane.owner.lanes += 1 if here else -1
+            if here:
                 lane.changes += 1  # another process may have moved the position
                 self._going.pop(lane, None)
+            else:
+                lane.moving = lane.owner is not None
+                self._going[lane] = None
         self.own = [lane for lane in self.lanes if lane.here]
         self.changes += 1
         self.share()
@@ -233,7 +237,7 @@ class LaneLeases:
         self.changes += 1
         if lane.owner.producer is not None:  # its consumer's memory of where it was
             lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
-        lane.owner.lanes -= 1
+        lane.owner.lanes -= lane.here
         lane.owner = None
         lane.moving = False
 

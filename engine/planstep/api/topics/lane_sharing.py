@@ -131,9 +131,11 @@ class LaneSharing:
         if records:
             share.claim(lane.number, records)
 
-    def began(self, flight: InFlightBatch) -> None:
-        if self.individual and not self.share.alone:
-            self.share.claims_of(flight.lane.number).begin(flight.begin, flight.end)
+    def begin_range(self, lane: PartitionLease, begin: int, end: int) -> bool:
+        """Takes a range in hand that was looked up; False if it is not this process's, or not any more."""
+        if not self.individual or self.share.alone:
+            return True
+        return self.share.claims_of(lane.number).begin(begin, end)
 
     def _end(self, flight: InFlightBatch) -> None:
         lane = flight.lane
