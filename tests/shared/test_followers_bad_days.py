@@ -145,12 +145,12 @@ import planstep
 with planstep.open(sys.argv[1], read_only=True) as db, db.snapshot() as view:
     print(view.get("t", "k"), flush=True)
     sys.stdin.readline()
-    print(view.get("t", "k"), db.topic("c").read(0)[0].value, db.table("t").get("k"), flush=True)
-    view.close()
-    try:
-        db.topic("c").read(1, timeout=600)
-    except planstep.StoreClosed as error:
-        print(error, flush=True)
+    for call in (lambda: db.table("t").get("k"), lambda: db.topic("c").read(1, timeout=600)):
+        try:
+            print("read", call(), flush=True)
+        except planstep.StoreClosed as error:
+            print(error, flush=True)
+    print(view.get("t", "k"), view.read("c").values, view.get("t", "else"), flush=True)
     sys.stdin.readline()
 """
 
@@ -180,8 +180,9 @@ def test_a_folder_that_others_read_is_replaced_beside_them(machines: Machines, t
         follow(machines).close()
         for number, reader in enumerate(readers):
             reader.tell()
-            assert reader.line() == f"{number} old {number}"
-            assert "open it again" in reader.line()
+            for _ in range(2):
+                assert "open it again" in reader.line()
+            assert reader.line() == f"{number} ['old'] {99 if number else None}"
             reader.tell()
             assert reader.process.wait(60) == 0
     follow(machines).close()

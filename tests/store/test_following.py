@@ -5,11 +5,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Child
+from kit import Child, background
 
 import planstep
 from planstep.errors import SnapshotTooOld, StoreClosed, TooManyReaders
@@ -347,9 +348,12 @@ def test_with_a_limit_a_snapshot_ends_after_it(
 def test_each_call_of_an_engine_whose_store_was_replaced_says_so(
     follower: Follower, store: Store
 ) -> None:
-    _, db, topic, _ = follower
-    for host in store[0].glob("host-*"):
-        say_replaced(host / "released")
+    _, db, topic, ends = follower
+    wait = partial(topic.read, ends, timeout=WAIT)
+    with pytest.raises(StoreClosed, match="open it again"), background(wait):
+        wait_until(lambda: bool(db._runtime.turns.watches.watched))
+        for host in store[0].glob("host-*"):
+            say_replaced(host / "released")
     for call in (topic.read, db.topics, db.context.open_view, topic.describe):
         with pytest.raises(StoreClosed, match="open it again"):
             call()
