@@ -77,6 +77,8 @@ class Exchange(Generic[S]):
         """Timers to start: (delay in ms, token); `wake(token)` when one fires."""
         self.ended: list[Ended] = []
         self.requests = 0
+        self.late_ms: float = settings.request_timeout_ms
+        """How long a request that is late has waited."""
         self._of_tx: dict[bytes, int] = {}
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -149,6 +151,13 @@ class Exchange(Generic[S]):
             timer()
         elif (waiting := self._waiting.get(token)) is not None:
             waiting.late()
+
+    def lost(self) -> None:
+        """Notes that no request on its way is answered any more: each is late now, as if its time were over."""
+        self.late_ms = 0
+        for number in list(self._waiting):
+            self.wake(number)
+        self.late_ms = self.settings.request_timeout_ms
 
     # calls -------------------------------------------------------------------------------------
 

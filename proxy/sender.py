@@ -275,7 +275,7 @@ class Sender:
             batch = flight.batches[tablet]
             self._arrived(flight, batch)
             if flight is batch.flights[-1]:
-                self._again(batch, self._exchange.settings.request_timeout_ms)
+                self._again(batch, self._exchange.late_ms)
         self._advance()
 
     def _again(self, batch: Batch, waited_ms: float) -> bool:

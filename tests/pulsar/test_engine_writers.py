@@ -49,3 +49,25 @@ def test_a_writer_without_a_name_needs_nothing(deduplication: bool) -> None:
                 for m in range(5):
                     writer.write(f"{n} {m}")
         assert topic.read().values == [f"{n} {m}" for n in range(3) for m in range(5)]
+
+
+def test_a_write_whose_answer_was_lost_is_sent_again_and_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with opened(deduplication=True) as db:
+        topic = db.create_topic("t", partitions=1, format="utf8")
+        client = db.context.runtime.hooks.client  # type: ignore[attr-defined]
+        answered, lost = client.answered, []
+
+        def lose_one(answers: list[object]) -> None:
+            if lost:
+                answered(answers)
+            else:
+                lost.append(answers)
+                client.lost()
+
+        monkeypatch.setattr(client, "answered", lose_one)
+        done = topic.write("a")
+        assert lost and (done.partition, done.offset) == (0, -1)
+        assert topic.write("b").offset == 1
+        assert topic.read().values == ["a", "b"]

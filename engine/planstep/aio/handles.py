@@ -17,7 +17,7 @@ from ..api.limits import LOOK_BYTES
 from ..api.snapshot import SnapshotView
 from ..api.tables.table import Table
 from ..api.topics.description import Written
-from ..api.topics.topic import Topic, read_now
+from ..api.topics.topic import Topic, read_now, written
 from ..api.topics.writer import Writer
 from ..closing import AsyncClosing
 from ..proto.ids import Place
@@ -149,8 +149,7 @@ class AsyncTopic(AsyncHandle[Topic]):
             info = self.engine.sync.context.topic(self.name)
             await tx.write(self.name, *record, **options)
             done = await tx.commit()
-        ((tablet, published),) = done.details.items()
-        return Written(info.partitions.index(tablet), published[0], done.place)
+        return written(info, done)
 
     write_batch = in_transaction(Topic.write_batch, AsyncTransaction.write_batch)
     writer = wrapped(Topic.writer, AsyncWriter)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from ..errors import NotSupported, PlanstepError
 from ..host.inputs import Tick
 from ..proto.batched_log import BATCHING, switched
-from ..proto.ids import host_of, tablet_text
+from ..proto.ids import PARTITION, host_of, kind_of, tablet_text
 from ..proto.log_report import report
 from ..proto.messages import AheadSlices, PartitionPart, Parts, Slices
 from .administration import LogBatches
@@ -93,8 +93,13 @@ class ClientHooks(ModeHooks, ABC):
     def __init__(self, runtime: Runtime, gathering: Gathering) -> None:
         super().__init__(runtime)
         self.gathering = gathering
-        self.writes = not runtime.read_only
+        self._coordinators: dict[int, None] = {}
         self.lingering: dict[bytes, float] = {}  # tx → since when its writes wait, ms
+
+    @property
+    def writes(self) -> bool:
+        """This process writes: as the store's owner, or over a link to it."""
+        return not self.runtime.read_only or self.runtime.link is not None
 
     @abstractmethod
     def error(self, name: str, where: str = "") -> PlanstepError:
@@ -122,10 +127,28 @@ class ClientHooks(ModeHooks, ABC):
         self.client = self.new_client()
         self.make_parts()
         self.client.pumped = self.writing.end_flushes
-        runtime.turns.clients = self.client
-        if self.writes:
-            for node in runtime.nodes:  # its coordinators resume their work
-                runtime.turns.put(node, Tick())
+        runtime.turns.client = self.client
+        runtime.turns.clients[self.client.address] = self.client
+        if not runtime.read_only:
+            self.own()
+
+    def own(self) -> None:
+        for node in self.runtime.nodes:  # its coordinators resume their work
+            self.runtime.turns.put(node, Tick())
+
+    def reconnected(self) -> None:
+        self.client.lost()
+
+    def takes(self, tablet: int) -> bool:
+        if kind_of(tablet) == PARTITION:
+            return self.runtime.names.has_tablet(tablet)
+        if tablet not in self._coordinators:
+            self._coordinators = dict.fromkeys(self.coordinators())
+        return tablet in self._coordinators
+
+    @abstractmethod
+    def coordinators(self) -> list[int]:
+        """Returns the tablets of all coordinators."""
 
     def close(self) -> None:
         """Lets commits under way end, and aborts open transactions, as Kafka's producer does when it is closed.
@@ -200,6 +223,7 @@ class ClientHooks(ModeHooks, ABC):
 
     def wait_until_shown(self, tablet: int, seconds: float, error: str) -> None:
         """Waits until the transactions that have written so far have ended; raises the error after `seconds`."""
+        self.runtime.look()
         end = self.in_place_views.whole_log(tablet)[1]
         deadline = time.monotonic() + seconds
         while self.in_place_views.log_bounds(tablet)[1] < end:
@@ -207,6 +231,7 @@ class ClientHooks(ModeHooks, ABC):
             if time.monotonic() > deadline:
                 raise self.error(error, self.partition_words(tablet))
             time.sleep(LOOK_SECONDS)
+            self.runtime.look()
 
     def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
         """Returns whether fewer requests than allowed are on the way, and batches are full or have lingered. Each

@@ -6,7 +6,7 @@ requests on their way (../proxy/requests.py). `Flushes` are calls that wait for 
 Next: core_client.py, which carries them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +37,21 @@ class ClientRequests:
         self._core = mode.client.core
 
     def write(self, tx: bytes, batches: Any) -> None:
-        self._core.plain(self._client.call(partial(self.ended_plain, tx)), batches, tx)
+        call = self._client.call(partial(self.ended_plain, tx, batches))
+        self._core.plain(call, batches, tx)
 
-    def ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
-        """Answers a plain write; under the client's lock."""
+    def ended_plain(
+        self, tx: bytes, tablets: Iterable[int], error: str, value: Any, detail: str
+    ) -> None:
+        """Answers a plain write to `tablets`; under the client's lock. Of a repeat no offsets are told."""
         mode = self._mode
         self._client.let_go(tx)
-        done = Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)
-        mode.client_transactions.answer_call(tx, mode.error(error, detail) if error else done)
+        if error:
+            mode.client_transactions.answer_call(tx, mode.error(error, detail))
+            return
+        details = {**dict.fromkeys(tablets), **value}
+        done = Commit(tx, NO_PLACE, details, self._runtime.names.of_tablet)
+        mode.client_transactions.answer_call(tx, done)
 
     def trim(self, tx: bytes, tablet: int, offset: int) -> None:
         call = self._client.call(partial(self._ended_ask, tx))

@@ -181,15 +181,14 @@ class Client(Generic[C]):
     # input and output ----------------------------------------------------------------------
 
     def answered(self, answers: list[tuple[int, Answer, Cause]]) -> None:
-        """Receives answers that have left their turn, half an rtt later."""
-        mine = [(answer, cause) for client, answer, cause in answers if client == self.address]
-        if mine:
-            self.line.send(mine[0][0], partial(self._take, mine))
+        """Receives answers to this client that have left their turn, half an rtt later."""
+        mine = [(answer, cause) for _, answer, cause in answers]
+        self.line.send(mine[0][0], partial(self._take, mine))
 
     def failed(self, item: Deliver | AtomicDeliver) -> None:
-        """Answers requests that were undone because a tablet raised."""
+        """Answers requests, of any client, that were undone because a tablet raised."""
         requests = [one for one in each_of(item) if hasattr(one.message, "client")]
-        self.answered(
+        self._runtime.turns.answer_clients(
             [
                 (r.message.client, Answer(r.message.request, r.target, self._failed), r.cause)
                 for r in requests
@@ -291,8 +290,9 @@ class Client(Generic[C]):
         host = host_of(each_of(item)[0].target)
         node = self._runtime.nodes[host]
         if not node.down:
-            node.inbox.append(item)
-            self._pokes[host] = None
+            node.take(item)
+            if node.link is None:
+                self._pokes[host] = None
         if self._pumping != threading.get_ident():  # it arrives later than it was sent
             self.deliver()
 
@@ -306,6 +306,13 @@ class Client(Generic[C]):
                 break
             runtime.turns.poke(runtime.nodes[host])
         runtime.replies.answer()
+
+    def lost(self) -> None:
+        """Sends all requests that are not answered once more: another process owns the store by now."""
+        with self.locked():
+            if not self._closed:
+                self.core.lost()
+        self.deliver()
 
     def _same_request(self, a: Deliver, b: Deliver) -> bool:
         return (

@@ -84,6 +84,11 @@ class InPlaceViews(Views, ABC):
         pinned = None if self.following is None else self.following.pin()
         return self.look(None if pinned is None else pinned[1])
 
+    def follow(self) -> None:
+        """Reads what the store's owner has released by now, where that is another process."""
+        if self.following is not None:
+            self.following.look()
+
     def rows(self, tablet: int) -> DurableRows:
         return DurableRows(self._store(tablet), tablet)
 
@@ -93,6 +98,7 @@ class InPlaceViews(Views, ABC):
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
         """Returns [log start, where readers stop), or up to the log's end with isolation="read_uncommitted"."""
+        self.follow()
         return self.now(tablet)
 
     def now(self, tablet: int) -> tuple[int, int]:
@@ -159,6 +165,7 @@ class InPlaceViews(Views, ABC):
         *,
         load: Load = whole_batch,
     ) -> list[Segment]:
+        self.follow()
         start, end = self.now(tablet)
         if offset >= end:
             return []

@@ -79,6 +79,16 @@ class ModeHooks:
     def begin(self) -> None:
         """Begins the mode's part once the runtime is complete except for its threads."""
 
+    def own(self) -> None:
+        """Begins the owner's part: this process has become the owner of a store to which it was attached."""
+
+    def reconnected(self) -> None:
+        """Goes on with another owner of the store, this process or another one."""
+
+    def takes(self, tablet: int) -> bool:
+        """Returns whether clients send requests to this tablet."""
+        return False
+
     def close(self) -> None:
         """Ends what the mode has under way while its hosts still take turns: the engine closes."""
 

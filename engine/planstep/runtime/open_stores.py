@@ -114,7 +114,11 @@ class OpenOptions:
 
 
 def _runtime(
-    stores: list[Any], kind: str, options: OpenOptions, reopen: Callable[[int], Store] | None = None
+    stores: list[Any],
+    kind: str,
+    options: OpenOptions,
+    reopen: Callable[[int], Store] | None = None,
+    linked: tuple[int, int] | None = None,
 ) -> Runtime:
     return Runtime(
         stores,
@@ -128,6 +132,7 @@ def _runtime(
         settings=options.settings.get(kind),
         snapshots=options.snapshots,
         group_commit=options.group_commit,
+        linked=linked,
     )
 
 
@@ -529,7 +534,8 @@ def _attached(
     try:
         views = open_views(path, meta.hosts, ownable=True)
         options = agreed(options, meta.mode, link.welcome)
-        runtime = _runtime(views, meta.mode, replace(options, read_only=True))
+        linked = (link.welcome.generation, link.welcome.connection)
+        runtime = _runtime(views, meta.mode, replace(options, read_only=True), linked=linked)
         opened.append(runtime)
         runtime.follow(path, options.snapshots[1] / 1000)
         runtime.attach(link, NextOwner(runtime, path, given, options))

@@ -49,6 +49,7 @@ from .maintenance import Maintenance
 from .mode_hooks import ModeHooks
 from .network import Network
 from .process_shares import ProcessShares
+from .processes.ids import address_of
 from .replies import ReplyBook
 from .snapshot_reads import Snapshot
 from .snapshotting import Snapshotter
@@ -92,7 +93,9 @@ class Runtime:
         settings: ModeSettings | None = None,
         snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
         group_commit: bool = True,
+        linked: tuple[int, int] | None = None,
     ) -> None:
+        """`linked`: the owner's generation and the number of the link, where another process owns the store."""
         self.mode = hooks.mode
         self.hosts = len(stores)
         self.read_only = read_only
@@ -106,6 +109,10 @@ class Runtime:
         self.ids: Iterator[bytes]
         self._reopen = reopen
         self._begin_generation(stores[0].generation)
+        self.address = self.proxy if linked is None else address_of(*linked)
+        """The address of this process's client, in modes that have one. It stays when the process becomes owner."""
+        self.incarnation = str(self.generation) if linked is None else "{}.{}".format(*linked)
+        """A name for this process that no other one with the store has, for its client's producers and members."""
         self.wait_less: Callable[[], None] | None = None
         """Has a shared log answer soon or never: closing was interrupted."""
         self.fresh: Callable[[], None] | None = None
@@ -194,9 +201,14 @@ class Runtime:
         self.link = link = Link(self, attached, next_owner)
         self.generation = attached.welcome.generation
         self.ids = link.ids
+<<<<<<< HEAD
         if link.said.get("confirms"):
             self.fresh = partial(link.call, "confirm")
         self.nodes[0].link = link
+=======
+        for node in self.nodes:
+            node.link = link
+>>>>>>> 4bab9bb7 (Modes kafka and pulsar over processes: each has its own client, and the owner's hosts answer it)
         self.turns.watches = LinkWatches(link, self.turns.watches)
         assert self.following is not None, "it follows the store"
         self.following.every = _FOLLOWED_SECONDS
@@ -298,6 +310,7 @@ class Runtime:
             self.turns.poke(node)
         if self._side is None:
             self.begin_maintenance()
+        self.hooks.own()
 
     def _record_refusal(self, tx: bytes) -> None:
         self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..errors import (
     Aborted,
@@ -49,8 +49,9 @@ from ..host.inputs import Commit as CommitInput
 from ..host.repeated_commits import detail_of
 from ..logs import engine_stopped, host_stopped, input_failed, no_space, turn_failed
 from ..proto.ids import Place, host_of, tablet_prefix, tx_text
-from ..proto.messages import Part, Parts
+from ..proto.messages import Cause, Part, Parts
 from ..proto.reasons import cause_of
+from ..proto.shell import Answer
 from ..proxy.deterministic import Result, role
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
@@ -68,6 +69,16 @@ if TYPE_CHECKING:
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 _LOOK_SECONDS = 0.5
+
+
+ToClient: TypeAlias = tuple[int, Answer, Cause]
+"""(client's address, answer, cause)."""
+
+
+class AnswerSink(Protocol):
+    """Takes the answers of one client, once they have left their turn. It is quick, and raises nothing."""
+
+    def answered(self, answers: list[ToClient], /) -> None: ...
 
 
 class TurnLoop:
@@ -92,7 +103,9 @@ class TurnLoop:
         self.delays = Delays()
         self.half_ms = rtt_ms / 2
         self.watches = Watches()
-        self.clients: Client[Any] | None = None  # outside of turns, in modes that have them
+        self.client: Client[Any] | None = None  # outside of turns, in modes that have one
+        self.clients: dict[int, AnswerSink] = {}
+        """By address: the client of this process, and those of processes that are attached."""
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
@@ -373,10 +386,19 @@ class TurnLoop:
         for later in released.delayed:
             self._schedule(node, later.delay_ms, later.deliver)
         if released.answers:
-            assert self.clients is not None, "no client outside of turns"
-            self.clients.answered(released.answers)
+            self.answer_clients(released.answers)
         for item, cause in released.failures:
             self._raised(node, item, cause)
+
+    def answer_clients(self, answers: list[ToClient]) -> None:
+        """Passes answers on to those that asked; a client that has ended needs none."""
+        of_client: dict[int, list[ToClient]] = {}
+        for answer in answers:
+            of_client.setdefault(answer[0], []).append(answer)
+        for address, its in of_client.items():
+            client = self.clients.get(address)
+            if client is not None:
+                client.answered(its)
 
     def _aborted(self, result: Result) -> None:
         assert result.reason is not None
@@ -448,8 +470,8 @@ class TurnLoop:
         """Reports an input that made a tablet raise, and was undone: it is not retried, as it would raise again."""
         if isinstance(item, (Deliver, AtomicDeliver)):
             input_failed(type(each_of(item)[0].message).__name__, error)
-            if self.clients is not None:
-                self.clients.failed(item)
+            if self.client is not None:
+                self.client.failed(item)
         elif isinstance(item, CommitAgain):
             doubt = Undetermined(
                 f"transaction {tx_text(item.tx)}: its end was not found: {reason(error)}"

@@ -60,7 +60,10 @@ def retention_options(
 
 
 class Written(NamedTuple):
-    """The partition and offset of a written record, and the place of its transaction."""
+    """The partition and offset of a written record, and the place of its transaction.
+
+    The offset is -1 where mode "pulsar" sent the record again after an answer was lost, and dropped the repeat.
+    """
 
     partition: int
     offset: int

@@ -38,6 +38,7 @@ from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
+    from ...runtime.outcome import Commit
 
 _TRIES = 9
 """Further tries of a read, when retention trims records between finding the start and reading there."""
@@ -113,8 +114,7 @@ class Topic(Handle):
         with self._begin() as tx:
             tx.write(self.name, value, key, headers, partition)
             done = tx.commit()
-        ((tablet, published),) = done.details.items()
-        return Written(info.partitions.index(tablet), published[0], done.place)
+        return written(info, done)
 
     write_batch = in_transaction(Transaction.write_batch)
 
@@ -301,6 +301,13 @@ class Topic(Handle):
 
     def _repr_html_(self) -> str:
         return self.describe()._repr_html_()
+
+
+def written(info: "TopicInfo", done: "Commit") -> Written:
+    """Returns where the one record of a commit is."""
+    ((tablet, published),) = done.details.items()
+    offset = -1 if published is None else published[0]
+    return Written(info.partitions.index(tablet), offset, done.place)
 
 
 def read_now(

@@ -28,7 +28,7 @@ from .errors import kafka_error
 from .numbers import Numbers
 from .outcomes import KafkaOutcomes
 from .producer_sessions import Writing
-from .producers import Producer, check_identity
+from .producers import POOL, Producer, check_identity
 from .requests import Requests
 from .schema import KafkaSchema
 from .transactions import KafkaTransactions
@@ -73,11 +73,17 @@ class KafkaHooks(ClientHooks):
         return KafkaOutcomes(self)
 
     def new_client(self) -> Client[core.Client]:
-        proxy = self.runtime.proxy
+        address = self.runtime.address
         client = core.Client(
-            proxy, self.settings, self.coordinator_of, self.group_of, self.partition_words
+            address, self.settings, self.coordinator_of, self.group_of, self.partition_words
         )
-        return Client(self.runtime, proxy, client, Produce, "UNKNOWN_SERVER_ERROR")
+        return Client(self.runtime, address, client, Produce, "UNKNOWN_SERVER_ERROR")
+
+    @property
+    def pool_names(self) -> str:
+        """Returns what the transactional ids of this process's pool begin with."""
+        runtime = self.runtime
+        return POOL if runtime.address == runtime.proxy else f"{POOL}{runtime.incarnation}-"
 
     def make_parts(self) -> None:
         self.writing = Writing(self)

@@ -43,7 +43,7 @@ class Writing:
         self.ended: dict[bytes, str] = {}  # how the newest transactions ended, in memory only
         self.producers = Workers()
         self._assigned: dict[bytes, Producer] = {}
-        self._pool = Pool()
+        self._pool = Pool(mode.pool_names)
         self._ready: dict[Producer, list[bytes]] = {}  # calls waiting for its initialization
         self._flushes = Flushes(mode, self._failure)
         self._mode = mode

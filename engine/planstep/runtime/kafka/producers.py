@@ -6,7 +6,8 @@
 A worker's producer is one incarnation: a new `Producer(name)` takes the transactional id over when it is
 initialized, and fences the one before. An incarnation that has asked for nothing when a later one asks is fenced
 without asking: the id never goes back to it. Transactions without a worker take producers from a pool, last used
-first. So after a crash the same few ids are initialized again, which ends transactions left open.
+first. So after a crash the same few ids are initialized again, which ends transactions left open. A process that is
+attached to the store's owner has a pool of its own names.
 
 Next: hooks.py.
 """
@@ -115,7 +116,9 @@ class Open:
 class Pool:
     """Producers for transactions without a worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: str) -> None:
+        """`names`: what their names begin with."""
+        self._begin = names
         self._free: list[Producer] = []
         self._names: list[str] = []
         self._made = 0
@@ -126,7 +129,7 @@ class Pool:
         if self._names:
             return Producer(self._names.pop(), pooled=True)
         self._made += 1
-        return Producer(f"{POOL}{self._made - 1}", pooled=True)
+        return Producer(f"{self._begin}{self._made - 1}", pooled=True)
 
     def give(self, producer: Producer) -> None:
         """Takes a producer back. Of one that has ended only the name is used again."""

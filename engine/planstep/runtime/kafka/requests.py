@@ -41,7 +41,7 @@ class Requests(ClientRequests):
         check_identity(name)
         with self._client.locked():
             self._members += 1
-            member = f"{name or 'reader'}-{self._runtime.generation}-{self._members}"
+            member = f"{name or 'reader'}-{self._runtime.incarnation}-{self._members}"
         return self.rejoin(consumer, member), member
 
     def rejoin(self, consumer: str, member: str) -> int:

@@ -24,6 +24,7 @@ class KafkaTransactions(ClientTransactions):
     _mode: "KafkaHooks"
 
     def snapshot(self, tx: bytes) -> Snapshot:
+        self._mode.runtime.look()
         return self._mode.writing.snapshot(tx) if self._mode.writes else self._views.snapshot()
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:

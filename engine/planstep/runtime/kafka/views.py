@@ -124,6 +124,7 @@ class KafkaViews(InPlaceViews):
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
             self.request()
+            self.follow()
             position, pending = self.committed(tablet, consumer)
             if not pending:
                 return position

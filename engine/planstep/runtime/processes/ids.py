@@ -11,12 +11,27 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
-from ...proto.ids import tx_id
+from ...proto.ids import KIND_SHIFT, PROXY, tx_id
 
 BLOCK = 256
 _USED_SECONDS = 60.0
 _ASK_AT = 64
 _KEPT = 8192
+NUMBERS = 1 << 16
+"""The numbers of one owner's links."""
+_OF_LINK = PROXY << KIND_SHIFT | 1 << 27
+
+
+def address_of(generation: int, connection: int) -> int:
+    """Returns the address of the client in a process, by the link with which it began. It is no owner's.
+
+    Two have the same only after 2,048 owners.
+    """
+    return _OF_LINK | (generation & 0x7FF) << 16 | connection % NUMBERS
+
+
+def is_of_link(address: int) -> bool:
+    return address >> 27 == _OF_LINK >> 27
 
 
 class Blocks:

@@ -17,17 +17,25 @@ import time
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ...errors import Aborted, EngineClosed, IoError, PlanstepError, StoreClosed
+from ...host.inputs import (
+    AtomicDeliver,
+    CommitAgain,
+    Deliver,
+    Input,
+    Rollback,
+    StageInput,
+    each_of,
+)
 from ...host.inputs import Commit as CommitInput
-from ...host.inputs import CommitAgain, Input, Rollback, StageInput
 from ...logs import owner_lost
 from ...proto import frames
 from ...proto.frame_checks import MalformedFrame
 from ...proto.frame_codec import FrameTooLarge, encode
 from ...proto.frames import Frame
-from ...proto.ids import tx_text
+from ...proto.ids import host_of, tx_text
 from ...proxy.attached import Attached
 from ..deferred_signals import Uninterrupted
 from ..floors import FloorReport
@@ -42,7 +50,9 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
+    from ..turn_loop import ToClient
 
+Sent: TypeAlias = CommitInput | StageInput | Deliver | AtomicDeliver
 _RECEIVED_MAX = 256 << 10
 _LOOK_SECONDS = 0.5
 _CALL_SECONDS = 30.0
@@ -115,6 +125,9 @@ class Link:
                 self._send(frames.Stage(tx, slices, size), item)
             case Rollback(tx):
                 self._send(frames.Rollback(tx))
+            case Deliver() | AtomicDeliver():
+                requests = tuple((one.target, one.message, one.cause) for one in each_of(item))
+                self._send(frames.Deliver(requests), item)
             case _:
                 raise AssertionError(f"{type(item).__name__} is for the owner's own turns")
 
@@ -122,7 +135,7 @@ class Link:
         """Sends a frame that nothing answers, or nobody waits for."""
         self._send(frame)
 
-    def _send(self, frame: Frame, item: CommitInput | StageInput | None = None) -> None:
+    def _send(self, frame: Frame, item: Sent | None = None) -> None:
         try:
             buffers = encode(frame)
         except FrameTooLarge as error:
@@ -141,8 +154,13 @@ class Link:
         if waits and not waited:
             self._select()
 
-    def _note(self, item: CommitInput | StageInput) -> bool:
-        """Notes an input that is to be answered; returns whether to send it now."""
+    def _note(self, item: Sent) -> bool:
+        """Notes an input that is to be answered; returns whether to send it now.
+
+        Requests of a mode's client are not noted: it sends them again itself.
+        """
+        if isinstance(item, (Deliver, AtomicDeliver)):
+            return self.connected
         if isinstance(item, CommitInput):
             return self._unanswered.sent(item.tx, item.parts, item.size)
         sends = self._unanswered.staged(item.tx)
@@ -150,9 +168,12 @@ class Link:
             self._fail_staged([item.tx])
         return sends
 
-    def _take_here(self, frame: Frame, item: CommitInput | StageInput | None) -> None:
+    def _take_here(self, frame: Frame, item: Sent | None) -> None:
         """Takes an input that was about to be sent when this process became the owner."""
-        if item is not None:
+        if isinstance(item, (Deliver, AtomicDeliver)):
+            node = self._runtime.nodes[host_of(each_of(item)[0].target)]
+            self._runtime.turns.put(node, item)
+        elif item is not None:
             self._node.inbox.append(item)
         elif isinstance(frame, frames.Rollback):
             self._node.inbox.append(Rollback(frame.tx))
@@ -291,6 +312,8 @@ class Link:
         match frame:
             case frames.Results() | frames.Failures():
                 self._answered(frame)
+            case frames.Answers(to_clients):
+                self._runtime.turns.answer_clients(cast("list[ToClient]", list(to_clients)))
             case frames.Published(tablets):
                 self._runtime.turns.watches.wake(tablets)
             case frames.Ids(first, number):
@@ -368,6 +391,7 @@ class Link:
         self._runtime.turns.watches.again()
         self._runtime.shares.attach(self.tell)
         self.floors.again()
+        self._runtime.hooks.reconnected()
 
     def _become_owner(self) -> None:
         """Hands in what is not answered to this process's own host."""
@@ -376,6 +400,7 @@ class Link:
             for tx, parts, size, again in self._unanswered.resumed(self._runtime.generation):
                 self._node.inbox.append((CommitAgain if again else CommitInput)(tx, parts, size))
         self._ended = True
+        self._runtime.hooks.reconnected()
 
     def _fail_staged(self, staged: list[bytes]) -> None:
         """Ends what was staged at an owner that is gone: the next one takes it back."""

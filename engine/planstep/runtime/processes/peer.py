@@ -2,6 +2,7 @@
 
     bytes ─▶ frame ─▶ Commit, Stage ─▶ enqueue, with this peer as the sink ─┐
                     ─▶ Rollback ─▶ inbox     Watch ─▶ watches                │
+                    ─▶ Deliver ─▶ remote_client.py ─▶ inbox                  │
     frames to send ◀─ Results, Failures: all answers since the last send ◀──┘
 
 A frame is checked for what only the owner knows before anything is queued: is the transaction's id one of this
@@ -40,6 +41,7 @@ from ..outcome import Commit
 from .error_form import form_of
 from .ids import BLOCK
 from .output import Output
+from .remote_client import RemoteClient
 
 if TYPE_CHECKING:
     from .server import Server
@@ -79,6 +81,7 @@ class Peer(Sink):
         self._unsent: dict[int, None] = {}
         self._answers: deque[tuple[bytes, Commit | BaseException]] = deque()
         self._others: deque[Frame] = deque()
+        self._client = RemoteClient(self._runtime, self._nudge)
 
     # what arrives --------------------------------------------------------------------------
 
@@ -138,6 +141,8 @@ class Peer(Sink):
         match frame:
             case frames.Commit(tx, parts, size, again):
                 return self._enqueue((CommitAgain if again else CommitInput)(tx, parts, size))
+            case frames.Deliver():
+                return self._client.deliver(frame)
             case frames.Stage(tx, slices):
                 return self._enqueue(StageInput(tx, slices))
             case _:
@@ -247,7 +252,13 @@ class Peer(Sink):
 
     @property
     def has_output(self) -> bool:
-        return bool(self._output.waits or self._answers or self._others or self._published)
+        return bool(
+            self._output.waits
+            or self._answers
+            or self._others
+            or self._published
+            or self._client.has_output
+        )
 
     def take(self, tx: bytes, answer: Commit | BaseException) -> None:
         self._answers.append((tx, answer))
@@ -298,6 +309,8 @@ class Peer(Sink):
             self._output.add(encode(frames.Results(tuple(results))))
         if failures:
             self._output.add(encode(frames.Failures(tuple(failures))))
+        for answers in self._client.output():
+            self._output.add(encode(answers))
         while self._others:
             self._output.add(encode(self._others.popleft()))
         self._output.send()
@@ -323,6 +336,7 @@ class Peer(Sink):
         for tablet, wake in self._watched.items():
             self._runtime.turns.watches.remove((tablet,), wake)
         self._watched.clear()
+        self._client.end()
         for tx in self._staged:
             self._runtime.transactions.rollback(tx)
         self._staged.clear()

@@ -28,7 +28,7 @@ from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
 from .calls import CALLS
 from .error_form import form_of
-from .ids import Blocks
+from .ids import NUMBERS, Blocks
 from .nudge import Nudge
 from .peer import Peer
 
@@ -184,6 +184,8 @@ class Server:
         if accepted is None:
             return
         self.served += 1
+        while any((self.served - number) % NUMBERS == 0 for number in self.peers):
+            self.served += 1  # the address of a client comes from it
         peer = Peer(self, self.served, *accepted)
         if len(self.peers) >= LINKS_MAX:
             peer.refuse(IoError(f"{LINKS_MAX} processes are attached to the store already"))

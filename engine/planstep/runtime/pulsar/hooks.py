@@ -122,9 +122,9 @@ class PulsarHooks(ClientHooks):
         return PulsarOutcomes(self)
 
     def new_client(self) -> Client[core.Client]:
-        proxy, words = self.runtime.proxy, self.partition_words
-        client = core.Client(proxy, self.settings, self.coordinators(), words)
-        return Client(self.runtime, proxy, client, Send, "UnknownError")
+        address, words = self.runtime.address, self.partition_words
+        client = core.Client(address, self.settings, self.coordinators(), words)
+        return Client(self.runtime, address, client, Send, "UnknownError")
 
     def make_parts(self) -> None:
         self.writing = Writing(self)

@@ -64,7 +64,7 @@ class Numbers(WriterNumbers):
         mode.client.admit(tx, batches, timeout)
         with mode.client.locked():
             waiter = runtime.replies.waiting[tx] = Waiter(tx, 0, None)
-            call = mode.client.call(partial(mode.requests.ended_plain, tx))
+            call = mode.client.call(partial(mode.requests.ended_plain, tx, batches))
             mode.client.core.plain(call, name, batches, numbers, tx)
         mode.client_transactions.deliver_requests()
         runtime.threads.wait_for(waiter, timeout)

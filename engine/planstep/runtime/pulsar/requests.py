@@ -25,14 +25,17 @@ class Requests(ClientRequests):
 
     def write(self, tx: bytes, batches: Any) -> None:
         producer = self._mode.writing.plain_name
-        self._core.plain(self._client.call(partial(self.ended_plain, tx)), producer, batches, tx=tx)
+        call = self._client.call(partial(self.ended_plain, tx, batches))
+        self._core.plain(call, producer, batches, tx=tx)
 
     def subscribe(self, tablet: int, consumer: str, individual: bool) -> None:
         """Makes a subscription of a partition where there is none."""
         views = self._mode.in_place_views
+        views.follow()
         if views.cursor(tablet, consumer) is not None:
             return
         with self._subscribing:  # a second Seek would drop what is pending
+            views.follow()
             if views.cursor(tablet, consumer) is None:
                 start, _ = views.whole_log(tablet)
                 self.request(

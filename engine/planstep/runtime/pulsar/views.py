@@ -50,6 +50,7 @@ class PulsarViews(InPlaceViews):
 
     def highest_number(self, tablet: int, producer: str) -> int | None:
         """Returns the highest number of a producer's that a partition has had, None for none."""
+        self.follow()
         number: int | None = self.rows(tablet).get(b"p" + producer.encode())
         return number
 
@@ -77,6 +78,7 @@ class PulsarViews(InPlaceViews):
 
         An acknowledgement is no condition on where its reader began, only on that there was a subscription.
         """
+        self.follow()
         cursor = self.cursor(tablet, consumer)
         if cursor is None:
             return None, 0, (), 0

@@ -5,7 +5,7 @@
     worker ─▶ a producer's name; without one a name of the pool, one transaction at a time each
 
 Many transactions may be open; a name is no identity, so nobody is fenced. What a process leaves open is aborted by
-its coordinator after its time-out. Names carry the engine's generation: numbers of a producer begin at 0 in each
+its coordinator after its time-out. Names carry the process's incarnation: numbers of a producer begin at 0 in each
 process, and with deduplication a partition would drop them as repeats.
 
 Next: ../client_transactions.py.
@@ -65,7 +65,7 @@ class Writing:
     @property
     def plain_name(self) -> str:
         """The producer of writes outside of transactions."""
-        return f"plain-{self._runtime.generation}"
+        return f"plain-{self._runtime.incarnation}"
 
     def assign(self, tx: bytes, worker: str | None) -> None:
         if worker is not None:
@@ -90,11 +90,11 @@ class Writing:
 
     def _name(self, worker: str | None) -> str:
         if worker is not None:
-            return f"{worker}-{self._runtime.generation}"
+            return f"{worker}-{self._runtime.incarnation}"
         if self._free:
             return self._free.pop()
         self._made += 1
-        return f"pool-{self._made - 1}-{self._runtime.generation}"
+        return f"pool-{self._made - 1}-{self._runtime.incarnation}"
 
     def txn_id(self, tx: bytes) -> TxnID | None:
         """Returns the id that a coordinator has given, None while there is none."""
