@@ -201,14 +201,10 @@ class Runtime:
         self.link = link = Link(self, attached, next_owner)
         self.generation = attached.welcome.generation
         self.ids = link.ids
-<<<<<<< HEAD
         if link.said.get("confirms"):
             self.fresh = partial(link.call, "confirm")
-        self.nodes[0].link = link
-=======
         for node in self.nodes:
             node.link = link
->>>>>>> 4bab9bb7 (Modes kafka and pulsar over processes: each has its own client, and the owner's hosts answer it)
         self.turns.watches = LinkWatches(link, self.turns.watches)
         assert self.following is not None, "it follows the store"
         self.following.every = _FOLLOWED_SECONDS
