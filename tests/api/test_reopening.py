@@ -27,7 +27,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "pulsar": (planstep.PulsarSettings(coordinators=3), planstep.PulsarSettings()),
 }
 OF_A_MODE = {"protocol_version": "kafka", "kafka": "kafka", "pulsar": "pulsar"}
-OF_THE_CALL = ("path", "create", "wait", "switch_interval", "takeover", "gc")
+OF_THE_CALL = ("path", "create", "wait", "switch_interval", "takeover", "share", "attach", "gc")
 """Parameters of the opening call, which are no settings of an engine."""
 OF_A_LOG = ("replicate", "follow")
 """Settings that need a shared log: shared/test_replicated_opening.py, shared/test_followers.py."""

@@ -179,7 +179,8 @@ class Context:
 
     def begin(self, worker: str | None = None, statement: bool = False) -> Transaction:
         """Begins a transaction, or that of a single statement: see Engine.transaction."""
-        self.look()
+        if not self.usable:
+            self.check()
         if self.abandoned:
             self.drop()
         return Transaction(self, check_worker(worker), statement)

@@ -130,7 +130,7 @@ class ThreadPool:
         if waiter.answer is None:
             self._wait(waiter, deadline)
         if self._replies.due:
-            self._turns.submitted.set()
+            self._turns.announce_due()
 
     def attend(self, waiter: Waiter, timeout: float | None) -> None:
         """Does what `wait_for` does, then ends the waiter's future on this thread: no other thread is woken for it.
@@ -267,8 +267,9 @@ class ThreadPool:
             self._nodes[host].inbox.append(item)
             self._nodes[host].wake.set()
         if self._hosts == 1:
-            self._replies.end_futures()
             node = self._nodes[0]
+            if node.link is None:
+                self._replies.end_futures()
             while self._turns.stopped is None and node.inbox and node.try_lead(None):
                 self.lead(node, None)
                 self._replies.end_futures()

@@ -431,6 +431,14 @@ class TurnLoop:
         node.take(item)
         self.poke(node)
 
+    def announce_due(self) -> None:
+        """Has the thread of the engine that ends futures do so, with one host."""
+        link = self.nodes[0].link
+        if link is None:
+            self.submitted.set()
+        else:
+            link.wake()
+
     def poke(self, node: Node) -> None:
         """Announces an input in the inbox that no caller waits for."""
         if self._hosts > 1:

@@ -19,7 +19,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ...errors import Aborted, EngineClosed, IoError, PlanstepError, StoreClosed
+from ...errors import EngineClosed, IoError, PlanstepError, ProtocolError, StoreClosed
 from ...host.inputs import (
     AtomicDeliver,
     CommitAgain,
@@ -148,10 +148,14 @@ class Link:
                 return
             waited = self._output.waits
             self._output.add(buffers)
-            if not waited:
+            # Where others are under way, the own thread sends what has come until it runs.
+            together = item is not None and len(self._runtime.replies.waiting) > 1
+            if not waited and not together:
                 self._flush()
             waits = self._output.waits
-        if waits and not waited:
+        if together:
+            self._awake.set()
+        elif waits and not waited:
             self._select()
 
     def _note(self, item: Sent) -> bool:
@@ -305,8 +309,6 @@ class Link:
         replies = self._runtime.replies
         if replies.answers:
             replies.hand_out()
-        if replies.due:
-            self._runtime.turns.submitted.set()
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -406,7 +408,8 @@ class Link:
         """Ends what was staged at an owner that is gone: the next one takes it back."""
         for tx in staged:
             why = f"transaction {tx_text(tx)} was not committed: what it had sent ahead is gone with the owner"
-            self._runtime.turns.failed_with(tx, Aborted(f"{why}; run it again"))
+            error = ProtocolError(f"{why}; run it again", name="StagedLost", retryable=True)
+            self._runtime.turns.failed_with(tx, error)
 
     # the own thread ------------------------------------------------------------------------
 
@@ -438,17 +441,22 @@ class Link:
             for key, events in self._selector.select():
                 if key.fileobj is self._awake.socket:
                     self._awake.clear()
-                    continue
-                if events & selectors.EVENT_WRITE:
-                    with self._sending:
-                        self._flush()
-                    self._select()
-                if events & selectors.EVENT_READ and self._node.try_lead(None):
+                elif events & selectors.EVENT_READ and self._node.try_lead(None):
                     self._runtime.threads.lead(self._node, None)
+            if self._output.waits and self.connected:
+                with self._sending:
+                    self._flush()
+                self._select()
+            if self._runtime.hosts == 1:
+                self._runtime.replies.end_futures()
             if not self.connected and self.lost is None and not self._ended:
                 self._find_owner()
         if self._owns:
             self.release()
+
+    def wake(self) -> None:
+        """Has the own thread look for what it is to do: futures are due."""
+        self._awake.set()
 
     def drain(self, deadline: float) -> None:
         """Waits until all that was sent is answered."""
