@@ -197,7 +197,7 @@ def open(
                      says so of the shared log, and a folder is made where there is none
     read_only        reads a store that another process may own: each call, and each snapshot, shows what that has
                      released by then; writing raises NotSupported; None: False
-    wait             seconds to wait for another process that owns the store; else StoreInUse
+    wait             seconds to wait for another process that owns the store alone; else StoreInUse
     mode             the commit protocol: "deterministic", "kafka" or "pulsar"; None: as stored, new: deterministic
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1;
@@ -226,6 +226,9 @@ def open(
     follow           with replicate and read_only=True: the folder follows the store, which another machine owns,
                      and shows each commit a moment later. Without replicate `path` is the URL, and the folder is a
                      temporary one. None: False
+    share            other processes may attach to this one while it owns the store, and it may attach to another;
+                     False: it owns the store alone, or StoreInUse
+    attach           attaches to another process that owns the store; False: StoreInUse
     gc               "freeze": collects garbage once, then keeps all objects of the process out of later
                      collections, which stop every thread for some 4 ms instead of 11; None leaves the collector
                      alone. Garbage cycles among these objects stay for ever: open before you build your own data
