@@ -86,6 +86,11 @@ class Markers(Generic[R]):
         ending, self._armed = mark
         self.ending = dict(ending)
 
+    @property
+    def unmarked(self) -> list[int]:
+        """The tablets yet to acknowledge a marker; any thread may ask."""
+        return [tablet for _, _, unmarked in list(self.ending.values()) for tablet in unmarked]
+
     def send(self, name: str, row: R) -> None:
         """Sends the marker to each partition that has not acknowledged it; completes the end if none is left."""
         _, _, unmarked = self.ending.get(name, (0, None, row.partitions))

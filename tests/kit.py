@@ -7,12 +7,13 @@ import io
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,9 @@ import pytest
 import planstep
 from planstep.api.topics.leased_transaction import Leased
 from planstep.errors import IoError
+from planstep.host.modes import Shell
+from planstep.proto.kafka.messages import Marker
+from planstep.runtime import client_hooks
 from planstep.store.files import Files, io_error
 
 PLANSTEP = "from planstep.cli import main; main()"
@@ -97,6 +101,29 @@ def client_settings(db: planstep.Engine, **settings: Any) -> Iterator[None]:
         yield
     finally:
         core.settings, core.call_timeout_ms = before
+
+
+def lose_markers_until_a_wait(
+    monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool] = lambda tablet: True
+) -> None:
+    """Loses the markers of mode "kafka" to these tablets until a thread waits for them: a slow host gets them late.
+
+    Their coordinator sends them again, so whoever waits sees them written.
+    """
+    through = Shell.after_durable
+    waited = threading.Event()
+
+    def send(self: Shell, target: int, message: Any) -> None:
+        if waited.is_set() or type(message) is not Marker or not lost(target):
+            through(self, target, message)
+
+    def sleep(seconds: float) -> None:
+        waited.set()
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(Shell, "after_durable", send)
+    monkeypatch.setattr(client_hooks, "time", clock)
 
 
 # batches -----------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
-"""Tests closing an engine of mode "kafka": requested ends happen, open transactions are aborted, no reader
-waits."""
+"""Tests closing an engine of mode "kafka": requested ends happen and can be read, open transactions are aborted, no
+reader waits."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import in_threads, until
+from kit import in_threads, lose_markers_until_a_wait, until
 
 import planstep
+from planstep.proto.ids import host_of
+from planstep.proto.kafka.coordinators import coordinator_of
+from planstep.runtime import client_hooks
 
 SETUPS: list[dict[str, Any]] = [
     {},
@@ -49,6 +52,42 @@ def test_what_was_submitted_is_committed(tmp_path: Path, setup: dict[str, Any]) 
     assert future.result(0).id == tx.id
     with planstep.open(tmp_path / "s") as db:
         until(lambda: db.topic("t").read().values == ["a"])
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: "-".join(setup) or "shared")
+def test_what_was_committed_is_read_by_others_once_it_is_closed(
+    tmp_path: Path, setup: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is answered before its markers are written, and no process that only reads can write them."""
+    with planstep.open(tmp_path / "s", mode="kafka", **setup) as db:
+        db.create_topic("t", partitions=2, format="utf8").write("in", partition=0)
+        lose_markers_until_a_wait(monkeypatch)
+        with db.transaction(worker="w") as tx:
+            assert tx.read("t", "c").values == ["in"]
+            tx.write_batch("t", ["a", "b"], partition=[0, 1])
+        assert db.topic("t").read().values == ["in"]
+    with planstep.open(tmp_path / "s", read_only=True) as db:
+        topic = db.topic("t")
+        assert topic.read().values == ["in", "a", "b"]
+        assert topic.position("c") == {0: 1, 1: 0}
+
+
+def test_closing_waits_for_no_host_that_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = next(name for name in "abcdefgh" if host_of(coordinator_of(name, 2)) == 0)
+    with planstep.open(tmp_path / "s", mode="kafka", hosts=2) as db:
+        db.create_topic("t", partitions=2, format="utf8")
+        there = next(part for part in db.context.topic("t").partitions if host_of(part) == 1)
+        lose_markers_until_a_wait(monkeypatch, lambda tablet: tablet == there)
+        with db.transaction(worker=worker) as tx:
+            tx.write_batch("t", ["a", "b"], partition=[0, 1])
+        until(lambda: db._runtime.hooks.untold() == [there])
+        db._runtime.stop_host(1)
+        monkeypatch.setattr(client_hooks.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    monkeypatch.undo()
+    with planstep.open(tmp_path / "s") as db:
+        until(lambda: db.topic("t").read().values == ["a", "b"])
 
 
 @pytest.mark.parametrize("hosts", [1, 2])

@@ -5,12 +5,15 @@ import json
 import os
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import python
+from kit import lose_markers_until_a_wait, python
 
+import planstep
 from planstep.bench.proof.rows import kafka as row
+from planstep.bench.proof.rows import killed_life, killed_lives
 from planstep.bench.proof.rows.registry import BY_NAME, RowOptions
 from planstep.bench.proof.simulator.client_world import Faults
 from planstep.bench.proof.worlds.in_place.anomalies import ALLOWED
@@ -20,6 +23,7 @@ from planstep.bench.proof.worlds.kafka.swarm import Settings, draw_settings
 from planstep.coordinator import logged_rows
 from planstep.coordinator.kafka import groups, transactions
 from planstep.coordinator.kafka.states import EMPTY, ONGOING
+from planstep.runtime.kafka.hooks import KafkaHooks
 from planstep.tablets.kafka import partition as partition
 
 CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
@@ -127,6 +131,20 @@ def test_a_last_stable_offset_that_is_the_end_is_noticed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(partition.Partition, "_bounds", to_the_end)
     assert "B24" in violations()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_close_that_leaves_a_commit_unread_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka", hosts=2) as db:
+        db.create_topic(killed_life.LAST, partitions=killed_life.PARTITIONS)
+        lose_markers_until_a_wait(monkeypatch)
+        if not waits:
+            monkeypatch.setattr(KafkaHooks, "untold", lambda self: [])
+        killed_life.leave(db)
+    lost = [] if waits else ["B24: once closed, 0 of the last 2 records are read"]
+    assert killed_lives.unread(tmp_path / "s") == lost
 
 
 def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:

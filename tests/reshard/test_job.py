@@ -1,9 +1,11 @@
 """Tests the job by its verifier, and the verifier by wrong results that it must notice."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import lose_markers_until_a_wait, python
 
 import planstep
 from planstep.reshard import events, job
@@ -22,12 +24,56 @@ def test_every_event_arrives_once(
         done = job.run(db, source, workers=workers, batch=200, partitions=8)
     assert done.loaded == done.resharded == done.records == 3000
     verdict = verify(str(path), source)
-    assert verdict["ok"] and verdict["records"] == 3000
+    assert verdict["ok"] and verdict["records"] == 3000, verdict
     with planstep.open(path) as db:
         again = job.run(db, source, workers=workers, batch=200, partitions=8)
         assert not again.changed
         with pytest.raises(planstep.PlanstepError, match="another resharding"):
             job.run(db, events.generated(3001, seed=hosts), partitions=8)
+
+
+def test_counting_begins_once_what_was_resharded_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = events.generated(50, seed=1)
+    with planstep.open(tmp_path / "s", hosts=2, mode="kafka") as db:
+
+        def of_by_user(tablet: int) -> bool:
+            _, topic, _ = db._runtime.names.of_tablet(tablet)
+            return topic == "events-by-user"
+
+        lose_markers_until_a_wait(monkeypatch, of_by_user)
+        job.run(db, source, partitions=1)
+        counts = db.topic("totals").read()
+        assert sum(dict(zip(counts.keys, counts.values, strict=True)).values()) == 50
+    verdict = verify(str(tmp_path / "s"), source)
+    assert verdict["ok"], verdict
+
+
+KILLED = """
+import os, signal, sys, planstep
+from planstep.reshard import events, job
+
+def leave(phase, done, total):
+    if phase == "reshard":
+        tx = db.transaction(worker="resharder-3")
+        tx.write("events-by-user", b"left", partition=0)
+        tx.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+settings = planstep.KafkaSettings(transaction_timeout_ms=900_000)
+with planstep.open(sys.argv[1], mode="kafka", kafka=settings) as db:
+    job.run(db, events.generated(50, seed=1), batch=10, partitions=1, progress=leave)
+"""
+
+
+def test_fewer_workers_go_on_after_a_kill(tmp_path: Path) -> None:
+    python(KILLED, tmp_path / "s", status=-signal.SIGKILL)
+    source = events.generated(50, seed=1)
+    with planstep.open(tmp_path / "s") as db:
+        assert job.run(db, source, partitions=1).resharded == 40
+    verdict = verify(str(tmp_path / "s"), source)
+    assert verdict["ok"], verdict
 
 
 def test_a_malformed_line_is_reported_counted_and_kept(tmp_path: Path) -> None:
@@ -41,7 +87,8 @@ def test_a_malformed_line_is_reported_counted_and_kept(tmp_path: Path) -> None:
         assert [record.value for record in db.topic("rejected").read()] == [b"nonsense"]
     assert (done.records, done.rejected) == (2, 1)
     assert len(lines) == 1 and f"{log}:2: rejected" in lines[0]
-    assert verify(str(tmp_path / "s"), source)["ok"]
+    verdict = verify(str(tmp_path / "s"), source)
+    assert verdict["ok"], verdict
 
 
 def test_the_verifier_notices(tmp_path: Path) -> None:
@@ -82,7 +129,8 @@ def test_lines_that_are_all_rejected(tmp_path: Path) -> None:
         done = job.run(db, source, partitions=2, batch=1)
         assert (done.records, done.rejected) == (0, 3)
         assert not job.run(db, source, partitions=2).changed
-    assert verify(str(tmp_path / "s"), source)["ok"]
+    verdict = verify(str(tmp_path / "s"), source)
+    assert verdict["ok"], verdict
 
 
 def test_progress_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -104,4 +152,5 @@ def test_progress_goes_on_where_it_stopped(tmp_path: Path) -> None:
         )
     assert all(phase == "reshard" for phase, _, _ in reports)
     assert before < reports[0][1] <= before + 100 and reports[-1] == ("reshard", 1000, 1000)
-    assert verify(str(tmp_path / "s"), source)["ok"]
+    verdict = verify(str(tmp_path / "s"), source)
+    assert verdict["ok"], verdict

@@ -13,7 +13,8 @@ Rivals: now and then a second one of the same name begins while the first one's 
 work, and commits before it. Where names are fenced it is a successor, and the first is a zombie; else both go
 on, and what they acknowledge decides. Twins are two of one name that begin at the same moment, on two threads, with
 threads switched as often as Python can. Anything in no journal never happened: a killed process has written a
-line, or has not. From time to time it prints the number of sends and acknowledgements so far.
+line, or has not. From time to time it prints the number of sends and acknowledgements so far. The last life is not
+killed: it uses all inputs, commits once more, and closes.
 
 Next: killed_lives.py.
 """
@@ -35,9 +36,12 @@ import planstep
 from planstep.proto.mode_settings import ModeSettings
 
 TOPICS = "in", "out"
+LAST = "last"
+"""The topic of what a life commits as it closes."""
 PARTITIONS = 2
 LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
+_SLOW_MS = 50.0
 CONSUMER = "g"
 _EMPTY_READS = 3
 """After so many empty reads in a row, the last life has used all inputs; if lag is known, there is none, either."""
@@ -271,7 +275,7 @@ def main(text: str) -> None:
         placement=config["placement"],
         **settings,
     ) as db:
-        for topic in TOPICS:
+        for topic in (*TOPICS, LAST):
             db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
         if config["kind"] and CONSUMER not in db.topic("in").consumers():
             db.topic("in").create_consumer(CONSUMER, start="earliest", kind=config["kind"])
@@ -285,6 +289,16 @@ def main(text: str) -> None:
         for tablet in db.context.runtime.names.topics["in"].partitions:
             db.context.runtime.hooks.wait_stable(tablet)  # what an earlier life left open
         life.live(workers)
+        leave(db)
+
+
+def leave(db: planstep.Engine) -> None:
+    """Commits just before the engine closes, with slow lines between its hosts. Readers must see it then."""
+    turns: Any = db.context.runtime.turns
+    network, through = turns.network, turns.network.send
+    network.send = lambda *frame: turns.delays.after(_SLOW_MS, partial(through, *frame))
+    with db.transaction(worker="leaves") as tx:
+        tx.write_batch(LAST, [b"last"] * PARTITIONS, partition=range(PARTITIONS))
 
 
 def _run(work: Callable[[], None], failed: list[BaseException]) -> None:

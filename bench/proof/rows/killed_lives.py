@@ -1,6 +1,7 @@
 """Kills a process in mode "kafka" or "pulsar" again and again, then compares its logs with its journals.
 
     life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs ─▶ journals, logs ─▶ RowResult
+                                                              └ closes ─▶ a reader sees its last commit
 
 A reader resumes its position; what a life leaves open ends as the mode ends it. The simulated worlds' finder
 judges (bench/proof/worlds/in_place/anomalies.py), by the list of what is allowed there.
@@ -38,7 +39,7 @@ from ..worlds.in_place.anomalies import (
     not_told,
 )
 from ..worlds.kafka.reads import entries
-from .killed_life import LIFE_SECONDS_MAX, PARTITIONS, TOPICS, main
+from .killed_life import LAST, LIFE_SECONDS_MAX, PARTITIONS, TOPICS, main
 from .registry import RowResult
 
 
@@ -103,6 +104,7 @@ def kill_lives(lives: Lives, way: Way) -> RowResult:
                 stands[f"{line[1]}/{line[2]}"] = line[4]
             result.faults["rival"] += line[0] == "rival"
             result.faults["twins"] += line[0] == "twins"
+    result.violations += [f"seed {lives.seed}, real: {text}" for text in unread(folder / "store")]
     _judge(lives, way, journals, stands, result)
     return result
 
@@ -133,6 +135,15 @@ def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
     if time.monotonic() - began >= LIFE_SECONDS_MAX:
         return f"B37: it hangs: {why}"
     return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
+
+
+def unread(store: Path) -> list[str]:
+    """Says what a process that only reads does not see of the commit just before a close."""
+    with planstep.open(store, read_only=True) as db:
+        records = len(db.topic(LAST).read())
+    if records == PARTITIONS:
+        return []
+    return [f"B24: once closed, {records} of the last {PARTITIONS} records are read"]
 
 
 def _judge(

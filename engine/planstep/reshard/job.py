@@ -9,6 +9,9 @@ when all events of a user are in one partition:
 
     count     batch of one partition of events-by-user ─▶ counts in the changelog totals + position
 
+Mode "kafka" answers a commit before its records can be read. A worker that finds nothing more is done, so a stage
+begins once all that the stage before it committed can be read.
+
 A worker takes its share of the partitions by their numbers; another engine with the same consumer would get a
 Conflict and rewind. Running a finished job again changes nothing.
 
@@ -134,8 +137,7 @@ def run(
 ) -> Done:
     """Runs the job to its end. PlanstepError when the store belongs to another job."""
     started = time.perf_counter()
-    if db.context.runtime.hooks.by_txn_id:
-        db.abort_left_open()  # a killed run's: they would hold this one up until their time-outs
+    _end_left_open(db)
     loader = _claim(db, source, partitions)
     for topic in (EVENTS, BY_USER):
         db.create_topic(topic, partitions=partitions, exist_ok=True)
@@ -150,11 +152,29 @@ def run(
     done.resharded = _Resharding(job).run(workers)
     if not db.context.runtime.hooks.has_tables:
         _Counting(job).run(workers)
+        _wait_until_read(db, TOTALS)
     after = db.stats()
     done.conflicts = after["transactions"]["conflicts"] - before["transactions"]["conflicts"]
     done.store = {name: n - before["store"][name] for name, n in after["store"].items()}
     done.seconds = time.perf_counter() - started
     return done
+
+
+def _end_left_open(db: planstep.Engine) -> None:
+    """Ends what a killed run, perhaps of more workers, left open: it would hold this one up until its time-out."""
+    hooks = db.context.runtime.hooks
+    if hooks.by_txn_id:
+        db.abort_left_open()
+    elif hooks.by_name is not None:
+        for name in [identity.name for identity in db.transactional_ids(only_open=True)]:
+            if name is not None and name.rpartition("-")[0] in (CONSUMER, COUNTER):
+                hooks.ready(name)
+
+
+def _wait_until_read(db: planstep.Engine, topic: str) -> None:
+    """Waits until everything committed in a topic can be read."""
+    for tablet in db.context.topic(topic).partitions:
+        db.context.runtime.hooks.wait_stable(tablet)
 
 
 def _claim(db: planstep.Engine, source: Source, partitions: int) -> WorkerState:
@@ -273,6 +293,7 @@ class _Stage(ABC):
         self._job = job
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
+        _wait_until_read(job.db, self.topic)
         topic = job.db.topic(self.topic)
         self._total = sum(part.end for part in topic.describe().partitions)
         self._moved = sum(topic.position(self.consumer).values())

@@ -1,7 +1,7 @@
 """Implements the hooks of modes whose clients stand outside of the hosts' turns, as those of a broker do.
 
     begin ─▶ core_client.py around the mode's core, `writing`, client_requests.py, client_transactions.py
-    close ─▶ commits under way end, open transactions are aborted
+    close ─▶ commits under way end and can be read, open transactions are aborted
 
 Such a mode writes data in place before its transaction ends. So it has no places, no snapshots and no tables;
 readers wait for the transactions that are open before them. A mode gives its core, errors and messages
@@ -10,6 +10,7 @@ readers wait for the transactions that are open before them. A mode gives its co
 Next: client_transactions.py.
 """
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,8 @@ from .writer_numbers import WriterNumbers
 
 LOOK_SECONDS = 0.0005
 _CLOSE_SECONDS = 5.0
+"""How long closing waits while nothing more ends. It adds up its own rests: in a process that stood still no host
+had a turn either."""
 
 
 class Writing(Protocol):
@@ -153,19 +156,31 @@ class ClientHooks(ModeHooks, ABC):
     def close(self) -> None:
         """Lets commits under way end, and aborts open transactions, as Kafka's producer does when it is closed.
 
-        Else readers would wait for the time-outs of transactions that no client can end.
+        Else readers would wait for the time-outs of transactions that no client can end. Processes that only read
+        would not see, until an owner opens the store again, what was committed and is not told everywhere.
         """
         if not self.runtime.turns.closed:
             for tx in list(self.writing.open):
                 self.runtime.transactions.rollback(tx)
-            deadline = time.monotonic() + _CLOSE_SECONDS
-            turns, replies = self.runtime.turns, self.runtime.replies
-            while (self.writing.open or replies.waiting) and turns.stopped is None:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(LOOK_SECONDS)
+            self._wait_for_ends()
         with Uninterrupted():
             self.client.close()
+
+    def _wait_for_ends(self) -> None:
+        turns, patience, before = self.runtime.turns, _CLOSE_SECONDS, math.inf
+        while patience > 0 and turns.stopped is None and (left := self._under_way()):
+            patience = _CLOSE_SECONDS if left < before else patience - LOOK_SECONDS
+            before = left
+            time.sleep(LOOK_SECONDS)
+
+    def _under_way(self) -> int:
+        """Counts what has not ended: transactions, calls that wait, and tablets not told of an end."""
+        untold = sum(map(self.up, self.untold()))
+        return len(self.writing.open) + len(self.runtime.replies.waiting) + untold
+
+    def untold(self) -> list[int]:
+        """Returns the tablets that are yet to hear how a transaction ended whose caller was answered."""
+        return []
 
     def up(self, tablet: int) -> bool:
         """Returns whether a tablet's host runs."""

@@ -114,6 +114,10 @@ class KafkaHooks(ClientHooks):
             tablet_id(kind, number, 0) for kind in kinds for number in range(self.runtime.hosts)
         ]
 
+    def untold(self) -> list[int]:
+        in_use = (self.in_use(t) for t in self.coordinators() if kind_of(t) == TRANSACTIONS)
+        return [part for one in in_use if one is not None for part in one.markers.unmarked]
+
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self.runtime.hosts)
 
