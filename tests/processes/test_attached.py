@@ -169,3 +169,19 @@ def test_reading_needs_no_owner(tmp_path: Path) -> None:
                 owner.signal(signal.SIGCONT)
             db.topic("t").write(b"c")
             assert db.topic("t").read().values == [b"a", b"b", b"c"]
+
+
+def test_who_does_not_wait_for_a_refusal_can_ask_for_it(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
+        owner.run("db.create_table('n')")
+        tx = db.transaction()
+        assert tx.get("n", "k") is None
+        tx.put("n", "k", 1)
+        owner.run("db.table('n').put('k', 2)")
+        owner.signal(signal.SIGSTOP)
+        with pytest.raises(planstep.Undetermined):
+            tx.commit(timeout=0)
+        owner.signal(signal.SIGCONT)
+        until(lambda: tx.outcome().state == "aborted")
+        db.table("n").put("k", 3)
+        assert owner("db.table('n').get('k')") == 3

@@ -36,6 +36,7 @@ from ...proto.frame_checks import MalformedFrame
 from ...proto.frame_codec import FrameTooLarge, encode
 from ...proto.frames import Frame
 from ...proto.ids import host_of, tx_text
+from ...proto.messages import Resolve
 from ...proxy.attached import Attached
 from ..deferred_signals import Uninterrupted
 from ..floors import FloorReport
@@ -125,6 +126,8 @@ class Link:
                 self._send(frames.Stage(tx, slices, size), item)
             case Rollback(tx):
                 self._send(frames.Rollback(tx))
+            case Deliver(_, Resolve(tx)):
+                self._send(frames.Call(next(self._numbers), "resolve", (tx,)), item)
             case Deliver() | AtomicDeliver():
                 requests = tuple((one.target, one.message, one.cause) for one in each_of(item))
                 self._send(frames.Deliver(requests), item)
