@@ -1,6 +1,8 @@
 """The owner of a store ends, and the attached go on: one of them owns it then."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,23 @@ def test_commits_under_way_are_resolved_once(tmp_path: Path) -> None:
         third.run("db.table('n').put('last', 1)")
         assert db.table("n").get("last") == 1
     third.close()
+
+
+def test_the_end_of_what_a_killed_process_sent_is_known(tmp_path: Path) -> None:
+    """Its commits wait at the owner, which is stopped: nobody may say that nothing was done."""
+    with (
+        Other(tmp_path / "s") as owner,
+        planstep.open(tmp_path / "s") as db,
+        Other(tmp_path / "s") as killed,
+    ):
+        owner.run("db.create_topic('t')")
+        killed.run("tx = db.transaction(); tx.write('t', b'a'); tx.id")
+        tx = killed("tx.id")
+        owner.signal(signal.SIGSTOP)
+        killed.run("future = tx.submit()")
+        killed.kill()
+        threading.Timer(0.2, owner.signal, (signal.SIGCONT,)).start()
+        state = db.outcome(tx).state
+        assert state in ("open", "planned", "committed")
+        until(lambda: db.outcome(tx).state == "committed")
+        assert owner("db.topic('t').read().values") == [b"a"]

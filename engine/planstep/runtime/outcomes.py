@@ -27,8 +27,27 @@ class Outcomes:
 
     def of(self, tx: bytes | str) -> Outcome:
         """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
-        next engine can tell, Undetermined when only the engine that owns the store can."""
+        next engine can tell, Undetermined when only the engine that owns the store can, IoError when an owner that
+        is another process does not answer."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
+        outcome = self._told_here(tx)
+        if outcome.state == "unknown" and self._may_be_on_its_way(tx):
+            outcome = self._told_here(tx)
+            if outcome.state == "unknown":
+                outcome = outcome._replace(state="open")
+        return outcome
+
+    def _may_be_on_its_way(self, tx: bytes) -> bool:
+        """Returns whether another process may have sent a transaction that has no record: at the owner after all is
+        taken that had arrived. So what a process sent before it was killed is known."""
+        link, server = self._runtime.link, self._runtime.server
+        if link is not None:
+            return bool(link.call("state", tx) != "unknown")
+        return server is not None and (
+            not server.hear_out() or self._told_here(tx).state != "unknown"
+        )
+
+    def _told_here(self, tx: bytes) -> Outcome:
         self._runtime.look()
         outcome = self._of(tx)
         turns = self._runtime.turns
@@ -64,7 +83,7 @@ class Outcomes:
         return self._runtime.read_only or (
             self._runtime.turns.stopped is None
             and tx not in self._runtime.replies.waiting
-            and self.of(tx).state in ("unknown", "open")
+            and self._told_here(tx).state in ("unknown", "open")
         )
 
     def resolve(self, tx: bytes | str) -> Outcome:

@@ -28,6 +28,10 @@ def _stats(runtime: "Runtime") -> dict[str, Any]:
     return stats(runtime)
 
 
+def _state(runtime: "Runtime", tx: Any) -> str:
+    return runtime.outcomes.of(_checked_tx(tx)).state
+
+
 def _sent(runtime: "Runtime") -> tuple[tuple[bytes, float], ...]:
     return tuple(runtime.outcomes.sent().items())
 
@@ -36,5 +40,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "confirm": lambda runtime: runtime.confirm(),
     "resolve": _resolve,
     "sent": _sent,
+    "state": _state,
     "stats": _stats,
 }

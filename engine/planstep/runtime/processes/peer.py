@@ -90,16 +90,17 @@ class Peer(Sink):
         """Returns whether the owner had no room for its last input, so that it is not read."""
         return bool(self._waiting)
 
-    def receive(self) -> None:
-        """Takes what has arrived. OSError when the link is gone."""
+    def receive(self) -> bool:
+        """Takes what has arrived; returns whether there may be more. OSError when the link is gone."""
         try:
             size = self.socket.recv_into(self._buffer)
         except BlockingIOError:
-            return
+            return False
         if not size:
             self.ended = self.gone = True
-            return
+            return False
         self._guarded(partial(self._feed, self._buffer[:size]))
+        return not self.ended
 
     def _feed(self, data: memoryview) -> None:
         for frame in self._decoder.feed(data):

@@ -41,6 +41,17 @@ _LOOK_SECONDS = 0.05
 _TICK_SECONDS = 1.0
 _SETTLE_SECONDS = 1.0
 """How long those that have lost an owner may take to bring their shares to the next one."""
+_RECEIVED_TIMES = 64
+_HEARD_SECONDS = 20.0
+
+
+class _Hearing:
+    """Somebody waits until all is taken that had arrived on links."""
+
+    def __init__(self) -> None:
+        self.done = Latch()
+        self.peers: list[Peer] | None = None
+        """Those that are not heard out yet; None until the server's thread has seen this."""
 
 
 class Server:
@@ -73,6 +84,7 @@ class Server:
         self._calls: deque[tuple[Peer, Call]] = deque()
         self._called = threading.Semaphore(0)
         self._calling = False
+        self._hearings: deque[_Hearing] = deque()
         self._closing = False
         self._taken = Latch()
         self.thread = 0
@@ -94,6 +106,7 @@ class Server:
                 if stalled and not self._closing:
                     for peer in self.peers.values():
                         peer.go_on()
+                self._hear_out()
                 self._look_at_shares()
                 self._lead()
                 self._send()
@@ -101,6 +114,7 @@ class Server:
                     self._taken.set()
         finally:
             self._taken.set()
+            self._hear_out()
             self._send()
             self._listener.close()  # while the store is owned: else its socket is another's
 
@@ -142,13 +156,37 @@ class Server:
 
     def _attend(self, peer: Peer, events: int) -> None:
         if events & selectors.EVENT_READ and not peer.stalled and not self._closing:
-            try:
-                room_for_a_turn()
-                peer.receive()
-            except (OSError, PlanstepError) as error:
-                peer.fail(error)
+            self._receive(peer)
         if events & selectors.EVENT_WRITE:
             self._send_to(peer)
+
+    def _receive(self, peer: Peer) -> bool:
+        """Takes what has arrived on a link; returns whether there may be more."""
+        try:
+            room_for_a_turn()
+            return peer.receive()
+        except (OSError, PlanstepError) as error:
+            peer.fail(error)
+            return False
+
+    def _hear_out(self) -> None:
+        """Takes all that has arrived on links, if somebody asked for that."""
+        for hearing in list(self._hearings):
+            if hearing.peers is None:
+                hearing.peers = list(self.peers.values())
+            hearing.peers = [peer for peer in hearing.peers if not self._is_heard(peer)]
+            if not hearing.peers:
+                self._hearings.remove(hearing)
+                hearing.done.set()
+
+    def _is_heard(self, peer: Peer) -> bool:
+        """Takes all that has arrived on a link; False while the owner has no room for it."""
+        for _ in range(_RECEIVED_TIMES):  # who is alive may go on sending
+            if peer.ended or self._closing or self._runtime_ends():
+                return True
+            if peer.stalled or not self._receive(peer):
+                break
+        return not peer.stalled
 
     def _send(self) -> None:
         for peer in list(self.peers.values()):
@@ -222,6 +260,20 @@ class Server:
             except Exception as error:
                 peer.failed(call.number, form_of(error))
             self.nudge.set()
+
+    def hear_out(self) -> bool:
+        """Takes all that processes had sent by now, also those that have ended. Returns whether that is done."""
+        if self.thread == threading.get_ident():
+            return False
+        hearing = _Hearing()
+        self._hearings.append(hearing)
+        deadline = time.monotonic() + _HEARD_SECONDS
+        self.nudge.set()
+        while not hearing.done.wait(_LOOK_SECONDS):
+            if self._runtime_ends() or time.monotonic() > deadline:
+                return False
+            self.nudge.set()
+        return True
 
     def take_no_more(self) -> None:
         """Reads nothing more from any link. Returns once that is so; turns and answers go on."""
