@@ -9,8 +9,9 @@ from kit import python
 
 from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
-from planstep.bench.proof.histories.run import History, Plan, make
+from planstep.bench.proof.histories.run import make
 from planstep.bench.proof.histories.schema import Observation, World
+from planstep.bench.proof.histories.tapes import History, Plan
 from planstep.bench.proof.rows.history import control
 from planstep.bench.proof.rows.registry import RowOptions
 

@@ -67,9 +67,9 @@ class Child:
         self.pid = self._process.pid or 0
         self.code: int | None = None
 
-    def tell(self) -> None:
+    def tell(self, letter: bytes = b"g") -> None:
         """Tells a listening body to go on."""
-        os.write(self._tell, b"g")
+        os.write(self._tell, letter)
 
     def has_spoken(self, seconds: float) -> bool:
         """Waits for the next line, or the child's end; returns False if neither comes in time."""

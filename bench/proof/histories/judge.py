@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ...judges.trace import COMMITTED, CONSUME, WRITE
-from .run import History
 from .schema import BALANCE, LISTS, TAIL, Observation
+from .tapes import History
 
 _NOWHERE = 1 << 62
 

@@ -2,6 +2,8 @@
 
     blind   a vote ignores the rows that the transaction read
     ahead   an outcome and other processes show a commit before the owner's next transaction sees it
+    old mark   an attached process asks for the owner's mark every 50 ms, not at each call
+    again   an owner does what is handed in once more, without a look for its record
 
 Next: writer.py.
 """
@@ -10,15 +12,19 @@ import time
 from typing import Any
 
 from ....coordinator.plan import OutcomeRow
+from ....host.inputs import CommitAgain
+from ....host.repeated_commits import RepeatedCommits
 from ....host.versions import History
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_parse
 from ....proto.messages import ShardPart
+from ....runtime.following import Following
 from ....runtime.outcome import Outcome
 from ....runtime.outcomes import Outcomes, outcome_of
 from ....tablets.shard import Shard
 from ..patching import exchange
 
 _AHEAD_SECONDS = 0.002
+_OLD_SECONDS = 0.05
 
 
 def _blind() -> None:
@@ -48,4 +54,25 @@ def _ahead() -> None:
     exchange(Outcomes, "of", early)
 
 
-PLANTS = {"blind": _blind, "ahead": _ahead}
+def _old_mark() -> None:
+    honest = Following.look
+    asked = 0.0
+
+    def seldom(self: Following) -> None:
+        nonlocal asked
+        if time.monotonic() - asked > _OLD_SECONDS:
+            honest(self)
+            asked = time.monotonic()
+
+    exchange(Following, "look", seldom)
+
+
+def _again() -> None:
+    def blind(self: RepeatedCommits, item: CommitAgain, turn: Any) -> bool:
+        self._coordinator.space.delete(b"o" + item.tx)
+        return item.tx not in self._proxy.open
+
+    exchange(RepeatedCommits, "is_new", blind)
+
+
+PLANTS = {"blind": _blind, "ahead": _ahead, "old mark": _old_mark, "again": _again}

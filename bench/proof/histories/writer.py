@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class Writer:
         self.life, self.db, self.world = life, db, life.world
         self.rows = life.world.row_lanes()
         self.topics = life.world.topic_lanes()
-        self.numbers = itertools.count(life.numbers)
+        self.numbers: Iterator[int] = itertools.count(life.numbers)
         self.last = life.numbers + life.transactions
         self._ends = tape.MmapJournal(Path(life.tapes) / "ends", TAPE_WORDS)
         self._lock = threading.Lock()
@@ -170,7 +170,8 @@ class Writer:
         client.submit(client.first_rows).result()
 
     def run(self) -> None:
-        clients = [Client(self, n, f"client-{n}") for n in range(THREADS)]
+        windows = [1] * WAITING + [WINDOW] * (THREADS - WAITING)
+        clients = [Client(self, n, f"client-{n}", window) for n, window in enumerate(windows)]
         threads = [threading.Thread(target=client.run) for client in clients]
         looking = threading.Thread(target=self.look)
         for thread in threads:
@@ -197,9 +198,10 @@ class Writer:
 class Client:
     """Runs one thread's transactions. `_words`: the journal words of the current transaction's operations."""
 
-    def __init__(self, writer: Writer, number: int, name: str) -> None:
+    def __init__(self, writer: Writer, number: int, name: str, window: int = 1) -> None:
+        """`window`: how many of its commits may be under way; 1: it waits for each."""
         self._writer, self._db, self._world = writer, writer.db, writer.world
-        life, self._number = writer.life, number
+        life, self._number, self._window = writer.life, number, window
         self._tape = tape.MmapJournal(Path(life.tapes) / name, TAPE_WORDS)
         self._draw = random.Random(f"{life.seed}-{life.life}-{number}")
         self._words: list[int] = []
@@ -211,7 +213,6 @@ class Client:
         writer = self._writer
         names, shares = zip(*_MIX, strict=True)
         under_way: deque[Future[Any]] = deque()
-        waits = self._number < WAITING
         try:
             with suppress(Enough, planstep.Fenced):
                 while writer.failed is None:
@@ -226,7 +227,7 @@ class Client:
                     if kind == "consume":
                         self._consuming = future
                     under_way.append(future)
-                    if waits or len(under_way) >= WINDOW:
+                    if len(under_way) >= self._window:
                         under_way.popleft().exception()
             for future in under_way:
                 future.exception()

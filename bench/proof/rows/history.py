@@ -26,8 +26,9 @@ from ...judges.python.plant import KINDS, plant
 from ...judges.spark_process import prove_apart
 from ...judges.trace import ABORTED, COMMITTED, UNDETERMINED, Trace
 from ..histories.judge import judge_looks
-from ..histories.run import History, Plan, make
+from ..histories.run import make
 from ..histories.schema import FEEDS, World
+from ..histories.tapes import History, Plan
 from .registry import RowOptions, RowResult
 
 FIGURE = 1_000_000

@@ -160,6 +160,11 @@ ROWS = (
     Row("liveness", "a host is dead for ever: what does not need it ends", "1,000 seeds"),
     Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
     Row("shared-kill9", "owners of one shared log, killed and frozen", "1,000 strikes"),
+    Row(
+        "processes",
+        "processes that share one store, its owner and others killed",
+        "1,000 strikes, 250 of owners",
+    ),
     Row("killpoints", "a kill before each file operation", "300 points"),
     Row(
         "shared-restore",

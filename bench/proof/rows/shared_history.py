@@ -15,8 +15,9 @@ Next: ../histories/run.py.
 """
 
 from ...judges.python.findings import REAL_TIME, STALE_READ
-from ..histories.run import Plan, make
+from ..histories.run import make
 from ..histories.schema import World
+from ..histories.tapes import Plan
 from .history import judge_history
 from .registry import RowOptions, RowResult
 

@@ -1,0 +1,200 @@
+"""Lives one life of a process that shares its store with others.
+
+    fork ─▶ open: owns the store, or attaches ─▶ outcomes of the life before ─▶ clients, looks ── kill -9
+                                                                                  └▶ states, as asked ─▶ close
+
+Transactions are numbered over all processes by a counter in a file, in blocks: a record names its transaction, and
+a kill leaves a few numbers unused. Some lives answer late when they own the store, so that kills meet turns that
+are durable and not answered.
+
+Next: ../rows/processes.py, which strikes.
+"""
+
+import fcntl
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import planstep
+
+from ....runtime import change_of_owner, open_stores
+from ....runtime.processes import link, server
+from ....runtime.processes.peer import Peer
+from ..disks.forked import Say, small_steps
+from ..patching import exchange
+from .planted import PLANTS
+from .reader import look
+from .writer import Client, LifeSpec, Writer, clock
+
+WARM = change_of_owner, open_stores, link, server
+"""Modules that the first opening imports: before the first fork."""
+WINDOWS = (1, 1, 6)
+"""How many commits each client of a process has under way."""
+_BLOCK = 32
+_EACH_SECONDS = 0.005
+_LOOK_SECONDS = 0.4
+_LATE_SECONDS = 0.003
+_LATE = 0.3
+"""The share of lives that answer late."""
+_ENDLESS = 1 << 62
+
+
+class Begun(NamedTuple):
+    """A process has the store open."""
+
+
+class Owns(NamedTuple):
+    """A process has become the store's owner."""
+
+    generation: int
+
+
+class Stopped(NamedTuple):
+    """A process's clients have ended."""
+
+
+class State(NamedTuple):
+    """A process whose clients have ended still has this."""
+
+    generation: int
+    owns: bool
+    attached: int
+    """Processes at this owner; 0 at an attached process."""
+    waiting: int
+    admitted: int
+    under_way: int
+    snapshots: int
+
+
+class SharedNumbers(Iterator[int]):
+    """Numbers that no other process gets: blocks of a counter in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = threading.Lock()
+        self._next = self._end = 0
+
+    def __next__(self) -> int:
+        with self._lock:
+            if self._next == self._end:
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                self._next = given(self._fd)
+                self._end = self._next + _BLOCK
+                os.pwrite(self._fd, self._end.to_bytes(8, "little"), 0)
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._next += 1
+            return self._next - 1
+
+
+def given(fd: int) -> int:
+    """Returns how many numbers have been given."""
+    return int.from_bytes(os.pread(fd, 8, 0), "little")
+
+
+class Sharer(Writer):
+    """The clients of one life of one of the processes."""
+
+    def __init__(self, life: LifeSpec, db: planstep.Engine, number: int, say: Say) -> None:
+        super().__init__(life, db)
+        self.numbers = SharedNumbers(Path(life.tapes).parent / "numbers")
+        self.last = _ENDLESS
+        self._say = say
+        self._generation = 0
+        # Client n consumes from partition n, modulo their number: mostly the process's own.
+        self._clients = [
+            Client(self, number + 8 * n, f"client-{n}", window) for n, window in enumerate(WINDOWS)
+        ]
+
+    def begin(self) -> None:
+        self._threads = [threading.Thread(target=client.run) for client in self._clients]
+        self._threads.append(threading.Thread(target=self._observe))
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends the clients; their commits are answered."""
+        self.last = 0
+        for thread in self._threads:
+            thread.join()
+        if self.failed is not None:
+            raise self.failed
+
+    def state(self) -> State:
+        stats, runtime = self.db.stats(), self.db.context.runtime
+        return State(
+            runtime.generation,
+            runtime.link is None,
+            stats.get("processes", {}).get("attached", 0),
+            stats["transactions"]["waiting"],
+            stats["memory"]["admission_bytes"],
+            len(self.db.open_transactions()),
+            stats["snapshots"]["open"],
+        )
+
+    def notice_owning(self) -> None:
+        """Says so once this process owns the store."""
+        runtime: Any = self.db.context.runtime
+        if not self._generation and runtime.link is None:
+            self._generation = runtime.generation
+            self._say(Owns(self._generation))
+
+    def _observe(self) -> None:
+        """Looks at everything now and then, and notices when this process has become the owner."""
+        draw = random.Random(f"{self.life.seed}-{self.life.life}-looks")
+        due = time.monotonic() + draw.uniform(0, _LOOK_SECONDS)
+        with (Path(self.life.tapes) / "looks").open("w") as lines:
+            while self.last:
+                if self.failed is not None:
+                    self._say(f"x a client ended: {self.failed!r}")
+                    os._exit(1)
+                self.notice_owning()
+                if time.monotonic() > due:
+                    look(self.db, self.world, lines, clock())
+                    due = time.monotonic() + draw.uniform(0, 2 * _LOOK_SECONDS)
+                time.sleep(_EACH_SECONDS)
+
+
+def live(life: LifeSpec, number: int, say: Say, listen: int) -> None:
+    """Lives a life: `number` is the process's. Letters that it hears: s stops the clients, g asks for the state,
+    c closes.
+    """
+    small_steps()
+    if random.Random(f"{life.seed}-{number}-{life.life}-late").random() < _LATE:
+        _answer_late()
+    if life.planted:
+        PLANTS[life.planted]()
+    with planstep.open(life.store, mode="deterministic") as db:
+        sharer = Sharer(life, db, number, say)
+        if not life.life and not number:
+            sharer.prepare()
+        say(Begun())
+        sharer.resolve()
+        sharer.begin()
+        while (letter := os.read(listen, 1)) == b"g" or letter == b"s":
+            if letter == b"s":
+                sharer.stop()
+                say(Stopped())
+            else:
+                sharer.notice_owning()
+                say(sharer.state())
+
+
+def resolve(life: LifeSpec, say: Say, listen: int) -> None:
+    """Asks for the outcomes that no process has learned."""
+    with planstep.open(life.store, mode="deterministic") as db:
+        Writer(life, db).resolve()
+
+
+def _answer_late() -> None:
+    flush = Peer.flush
+
+    def late(self: Peer) -> None:
+        if self.has_output:
+            time.sleep(_LATE_SECONDS)
+        flush(self)
+
+    exchange(Peer, "flush", late)
