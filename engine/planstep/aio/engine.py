@@ -65,6 +65,11 @@ class AsyncEngine(AsyncClosing):
         """The number of the store's last turn, as `Engine.turn`."""
         return self.sync.turn
 
+    @property
+    def owner(self) -> int | None:
+        """The id of the process that owns the store, as `Engine.owner`."""
+        return self.sync.owner
+
     # transactions --------------------------------------------------------------------------
 
     def transaction(self, worker: str | None = None) -> AsyncTransaction:
