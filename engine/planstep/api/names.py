@@ -49,7 +49,7 @@ class Names:
         form = check_format("bytes" if format is None else format)
         options = retention_options((), retention, retention_bytes)
         create = partial(self._runtime.schema.create_topic, name, count, form, options)
-        info = _created("topic", self._runtime.names.topics, name, create, exist_ok)
+        info = _created("topic", lambda: self._known("topic"), name, create, exist_ok)
         _same("topic", name, "partitions", len(info.partitions), partitions)
         _same("topic", name, "format", info.format, format)
         return Topic(self._context, name)
@@ -67,21 +67,26 @@ class Names:
         count = _count("shards", 4 if shards is None else shards)
         form = check_format("msgpack" if format is None else format)
         create = partial(self._runtime.schema.create_table, name, count, form)
-        info = _created("table", self._runtime.names.tables, name, create, exist_ok)
+        info = _created("table", lambda: self._known("table"), name, create, exist_ok)
         _same("table", name, "shards", len(info.shards), shards)
         _same("table", name, "format", info.format, format)
         return Table(self._context, name)
 
     def drop_topic(self, name: str, missing_ok: bool = False) -> None:
-        self._drop("topic", self._runtime.names.topics, name, missing_ok)
+        self._drop("topic", name, missing_ok)
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
-        self._drop("table", self._runtime.names.tables, name, missing_ok)
+        self._drop("table", name, missing_ok)
 
-    def _drop(
-        self, kind: str, known: "Mapping[str, TopicInfo | TableInfo]", name: str, missing_ok: bool
-    ) -> None:
+    def _known(self, kind: str) -> Any:
+        """Returns the topics or the tables as of now: another process may have made some."""
+        self._context.look()
+        names = self._runtime.names
+        return names.topics if kind == "topic" else names.tables
+
+    def _drop(self, kind: str, name: str, missing_ok: bool) -> None:
         self._context.check_writable()
+        known = self._known(kind)
         info = known.get(name) if isinstance(name, str) else None
         if info is not None:
             self._runtime.schema.drop(info)
@@ -124,10 +129,14 @@ class Names:
 
 
 def _created(
-    kind: str, known: Mapping[str, Info], name: str, create: Callable[[], Info], exist_ok: bool
+    kind: str,
+    known: Callable[[], Mapping[str, Info]],
+    name: str,
+    create: Callable[[], Info],
+    exist_ok: bool,
 ) -> Info:
     """Returns the topic or table of that name, which it creates unless it is there and `exist_ok`."""
-    info = known.get(name)
+    info = known().get(name)
     if info is not None:
         if not exist_ok:
             raise AlreadyExists(
@@ -137,7 +146,7 @@ def _created(
     try:
         return create()
     except AlreadyExists:
-        info = known.get(name)
+        info = known().get(name)
         if not exist_ok or info is None:
             raise
         return info
