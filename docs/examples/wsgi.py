@@ -37,12 +37,17 @@ def vote(name: str) -> Response:
         tx.write("votes", {"name": name, "key": key}, key=name)
         return True
 
-    return jsonify(counted=db.run(count), process=os.getpid(), owner=db.owner)
+    return jsonify(counted=db.run(count))
 
 
 @app.get("/totals")
 def totals() -> Response:
     return jsonify(dict(db.table("totals").scan()))
+
+
+@app.get("/worker")
+def worker() -> Response:
+    return jsonify(process=os.getpid(), owner=db.owner)
 
 
 @app.errorhandler(planstep.PlanstepError)
