@@ -41,7 +41,9 @@ app.conf.update(
 @app.task(bind=True, autoretry_for=(planstep.PlanstepError,), max_retries=None)
 def thumbnail(self, image: str, size: int) -> None:
     def note(tx: planstep.Transaction) -> None:
-        if tx.get("done", self.request.id) is None:  # Celery keeps a task's id when it delivers again
+        if (
+            tx.get("done", self.request.id) is None
+        ):  # Celery keeps a task's id when it delivers again
             tx.put("done", self.request.id, os.getpid())
             tx.write("thumbnails", {"image": image}, key=image)
             tx.add("bytes", image[:1], size)

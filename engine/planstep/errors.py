@@ -286,7 +286,8 @@ class FormatError(PlanstepError):
 
 
 class StoreInUse(PlanstepError):
-    """Another process owns the store, or `readers` (process ids) still read a store that is to be replaced."""
+    """Another process owns the store and shares it with none, or is to end first; or `readers` (process ids) still
+    read a store that is to be replaced."""
 
     def __init__(
         self,
@@ -334,7 +335,8 @@ class TooManyTakeovers(PlanstepError):
 
 
 class ForkedProcess(PlanstepError):
-    """The engine belongs to the parent process; open the store anew in this one."""
+    """A transaction, snapshot, reader or writer belongs to the parent process, or a store in memory does: begin it
+    here, with the engine, which may be used in a fork."""
 
 
 class EngineClosed(PlanstepError):

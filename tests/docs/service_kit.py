@@ -73,8 +73,10 @@ class Clients:
 
 
 @contextmanager
-def served(command: list[str], store: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Runs a server of one of the examples, with all its processes; ends it by SIGTERM, and kills what is left."""
+def served(
+    command: list[str], store: Path, end: signal.Signals = signal.SIGTERM
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs a server of one of the examples, with all its processes; ends it by a signal, and kills what is left."""
     environ = {**os.environ, "PLANSTEP_STORE": str(store)}
     output = store.with_suffix(".output")
     with output.open("wb") as file:
@@ -88,7 +90,7 @@ def served(command: list[str], store: Path) -> Iterator["subprocess.Popen[bytes]
         )
     try:
         yield server
-        server.send_signal(signal.SIGTERM)
+        server.send_signal(end)
         server.wait(60)
     except BaseException:
         print(output.read_text()[-10_000:])

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit import until
@@ -185,3 +186,15 @@ def test_who_does_not_wait_for_a_refusal_can_ask_for_it(tmp_path: Path) -> None:
         until(lambda: tx.outcome().state == "aborted")
         db.table("n").put("k", 3)
         assert owner("db.table('n').get('k')") == 3
+
+
+def test_an_engine_that_rests_is_closed(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as owner:
+        owner.run("db.create_topic('t')")
+        db = planstep.open(tmp_path / "s")
+        followed: Any = db.context.runtime._followed
+        until(lambda: followed._resting is not None)
+        closing = threading.Thread(target=db.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()

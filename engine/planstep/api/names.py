@@ -21,8 +21,6 @@ from .tables.table import Table
 from .topics.description import retention_options
 from .topics.topic import Topic
 
-if TYPE_CHECKING:
-    from ..runtime.catalog import TableInfo, TopicInfo
 
 Info = TypeVar("Info")
 

@@ -164,6 +164,7 @@ class Following(Watches):
             yield
 
     def end(self) -> None:
+        """Wakes the thread: the engine is closed."""
         self._wanted.set()
 
     def close(self) -> None:

@@ -470,7 +470,8 @@ class Runtime:
             self.server.nudge.set()
         if self.tail is not None:
             self.tail.stop()
-        self.turns.watches.end()
+        if self._followed is not None:
+            self._followed.end()
         self.maintenance.wake()
         self.threads.end()
         if self._snapshotter is not None:  # joining a thread again after an interrupt may not wait

@@ -171,9 +171,6 @@ class Watches:
     def again(self) -> None:
         """Goes on at another owner of the store, where this process is attached to one."""
 
-    def end(self) -> None:
-        """Ends waiting: the engine is closed."""
-
     def wake(self, published: Iterable[int]) -> None:
         with self.lock:
             woken = {wake: None for tablet in published for wake in self.watched.get(tablet, ())}
