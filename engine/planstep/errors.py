@@ -286,8 +286,8 @@ class FormatError(PlanstepError):
 
 
 class StoreInUse(PlanstepError):
-    """Another process owns the store and shares it with none, or is to end first; or `readers` (process ids) still
-    read a store that is to be replaced."""
+    """Another process owns the store, and this one may not attach to it. Or `readers` (process ids) still read
+    a store that is to be replaced."""
 
     def __init__(
         self,
@@ -335,8 +335,8 @@ class TooManyTakeovers(PlanstepError):
 
 
 class ForkedProcess(PlanstepError):
-    """A transaction, snapshot, reader or writer belongs to the parent process, or a store in memory does: begin it
-    here, with the engine, which may be used in a fork."""
+    """A fork uses a store in memory, or what its parent has begun, such as a transaction. Begin it in the fork: the
+    engine of a folder works there."""
 
 
 class EngineClosed(PlanstepError):

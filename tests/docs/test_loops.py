@@ -224,8 +224,10 @@ ELSEWHERE = {
     "01_first_transaction.py": "while db.run(count)",
     "02_three_ways_to_commit.py": "while True",
     "04_prove_a_history.py": "while True",
+    "workers.py": "process",
 }
-"""The loops of programs and notebooks: the tests below run these; 04 judges its own 160 transactions."""
+"""The loops of programs and notebooks: the tests below run these; 04 judges its own 160 transactions, and
+test_processes.py what workers.py bills."""
 WAITS = ("db.phases", "db.transactional_ids", "time", "closed", "now()")
 """Parts of `while` conditions that do not loop over batches."""
 

@@ -8,7 +8,7 @@ Next: topics/topic.py, tables/table.py.
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import AlreadyExists
 from ..proto.keys import check_name
@@ -20,7 +20,6 @@ from .limits import PARTITIONS_MAX
 from .tables.table import Table
 from .topics.description import retention_options
 from .topics.topic import Topic
-
 
 Info = TypeVar("Info")
 

@@ -296,9 +296,7 @@ class Runtime:
                 self._deliver_leftover(node)
         if self._followed is not None:
             self._followed.give_over()
-        before = self.turns.watches
-        watches = self.turns.watches = Watches(before)
-        before.end()
+        watches = self.turns.watches = Watches(self.turns.watches)
         watches.wake(list(watches.watched))
         self.threads.ticks = True
         for node in self.nodes:
