@@ -62,13 +62,17 @@ def common_version(versions: tuple[int, int]) -> int | None:
 
 
 class Hello(NamedTuple):
-    """Opens a link. `settings` are (name, value) of those that the caller gave to `open`."""
+    """Opens a link. `settings` are (name, value) of those that the caller gave to `open`.
+
+    `first`: the generation of the owner with which this engine had its first link, and that one's number.
+    """
 
     versions: tuple[_Generation, _Generation]
     store: _Id
     pid: _Number
     program: _Word
     settings: _Settings = ()
+    first: tuple[_Generation, _Number] | None = None
 
 
 class Commit(NamedTuple):

@@ -31,7 +31,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         opened = db.transaction()
         opened.write_batch("out", ["y", "z"])
         opened.flush()
-        client, (tablet,) = db.context.runtime.turns.clients, db.context.topic("clicks").partitions
+        client, (tablet,) = db.context.runtime.turns.client, db.context.topic("clicks").partitions
         with client.locked():
             client.core.acknowledge(opened.life.tx, tablet, "one", (), 3)
             client.core.acknowledge(opened.life.tx, tablet, "many", ((0, 1), (2, 3)))

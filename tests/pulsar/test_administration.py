@@ -89,7 +89,7 @@ def test_what_is_pending_says_in_which_transaction(db: planstep.Engine, kind: st
     db.run(lambda tx: tx.read("in", "c", max_records=1))
     assert [state(n) for n in range(4)] == ["acknowledged", "free", "free", "not shown"]
     (tablet,) = db.context.topic("in").partitions
-    client = db.context.runtime.turns.clients
+    client = db.context.runtime.turns.client
     tx = left_open(db, "x")
     with client.locked():
         position, ranges = (None, ((1, 2),)) if kind == "individual" else (2, ())

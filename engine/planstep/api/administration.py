@@ -117,7 +117,7 @@ class EngineAdministration:
             raise TypeError(f"on is True or False, not {brief(on)}")
         if logs not in ("transactions", "pending acks", "both"):
             raise ValueError(f'logs is "transactions", "pending acks" or "both", not {brief(logs)}')
-        self.context.runtime.hooks.switch_log_batching(on, logs)
+        self.context.runtime.call("switch_log_batching", on, logs)
 
     def log_batches(self) -> "list[LogBatches]":
         """Reports on each log of modes "kafka" and "pulsar": whether it is batched, its entries, its batches.
@@ -136,7 +136,7 @@ class EngineAdministration:
         """
         self.context.check_writable()
         raw = self._known_id(tx)
-        if isinstance(raw, bytes) and raw >= self.context.runtime.new_tx():
+        if isinstance(raw, bytes) and not self.context.runtime.call("is_assigned", raw):
             raise ValueError(
                 f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
                 "transaction"

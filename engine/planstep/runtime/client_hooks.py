@@ -14,7 +14,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import NotSupported, PlanstepError
 from ..host.inputs import Tick
@@ -24,13 +24,18 @@ from ..proto.log_report import report
 from ..proto.messages import AheadSlices, PartitionPart, Parts, Slices
 from .administration import LogBatches
 from .client_requests import ClientRequests
+from .client_schema import ClientSchema
 from .client_transactions import PLAIN, ClientTransactions, CommitRequest
 from .core_client import Client
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .in_place_views import InPlaceViews
 from .mode_hooks import ModeHooks
+from .processes.owners_schema import OwnersSchema
 from .runtime import Runtime
 from .writer_numbers import WriterNumbers
+
+if TYPE_CHECKING:
+    from .processes.link import Link
 
 LOOK_SECONDS = 0.0005
 _CLOSE_SECONDS = 5.0
@@ -138,6 +143,12 @@ class ClientHooks(ModeHooks, ABC):
     def own(self) -> None:
         for node in self.runtime.nodes:  # its coordinators resume their work
             self.runtime.turns.put(node, Tick())
+
+    @abstractmethod
+    def schema(self) -> ClientSchema: ...
+
+    def schema_over(self, link: "Link") -> OwnersSchema:
+        return OwnersSchema(self.runtime, link, self.schema())
 
     def reconnected(self) -> None:
         self.client.lost()

@@ -152,6 +152,7 @@ class Maintenance:
         runtime = self._runtime
         before = -1
         while True:
+            runtime.look()
             start, end = runtime.views.log_bounds(tablet)
             if offset > end:
                 raise OffsetOutOfRange(f"offset {offset} is beyond the log's end, {end}")

@@ -22,6 +22,7 @@ from .snapshot_reads import Views
 from .transactions import Transactions
 
 if TYPE_CHECKING:
+    from .processes.link import Link
     from .runtime import Runtime
 
 CUMULATIVE, INDIVIDUAL = "cumulative", "individual"
@@ -82,8 +83,15 @@ class ModeHooks:
     def own(self) -> None:
         """Begins the owner's part: this process has become the owner of a store to which it was attached."""
 
+    def schema_over(self, link: "Link") -> Schema:
+        """Makes the schema of a process that is attached: it changes names over the link."""
+        return self.runtime.schema
+
     def reconnected(self) -> None:
         """Goes on with another owner of the store, this process or another one."""
+
+    def client_left(self, incarnation: str) -> None:
+        """Ends what a process that is gone has left open under names of its own; does not wait for that."""
 
     def takes(self, tablet: int) -> bool:
         """Returns whether clients send requests to this tablet."""

@@ -6,10 +6,11 @@ Next: open_transactions.py.
 """
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..coordinator.plan import PLANNED, STATES, OutcomeRow
-from ..errors import HostStopped, Undetermined
+from ..errors import HostStopped, IoError, Undetermined
 from ..proto.ids import COORDINATOR_ID, Place, tablet_prefix, tx_parse, tx_text
 from ..proto.messages import Resolve
 from .open_transactions import OpenTransaction, undecided
@@ -17,6 +18,9 @@ from .outcome import Outcome
 
 if TYPE_CHECKING:
     from .runtime import Runtime
+
+
+_CALL_SECONDS = 5.0
 
 
 class Outcomes:
@@ -106,7 +110,16 @@ class Outcomes:
         if self._runtime.nodes[0].down:
             raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
         stores = {n: node.host.store for n, node in enumerate(self._runtime.nodes) if not node.down}
-        return undecided(stores, self._runtime.names, time.time_ns() // 1_000_000, self.sent())
+        now_ms = time.time_ns() // 1_000_000
+        return undecided(stores, self._runtime.names, now_ms, self.sent_anywhere())
+
+    def sent_anywhere(self) -> dict[bytes, float]:
+        """Returns what `sent` does, of all processes; without an owner that answers, of this one."""
+        link, sent = self._runtime.link, self.sent()
+        if link is not None:
+            with suppress(IoError):
+                sent = {**dict(link.call("sent", timeout=_CALL_SECONDS)), **sent}
+        return sent
 
     def sent(self) -> dict[bytes, float]:
         """Returns the transactions that were sent and are not answered, with their ages in seconds."""

@@ -109,6 +109,7 @@ class Runtime:
         self.ids: Iterator[bytes]
         self._reopen = reopen
         self._begin_generation(stores[0].generation)
+        self.linked = linked
         self.address = self.proxy if linked is None else address_of(*linked)
         """The address of this process's client, in modes that have one. It stays when the process becomes owner."""
         self.incarnation = str(self.generation) if linked is None else "{}.{}".format(*linked)
@@ -190,6 +191,7 @@ class Runtime:
 
         store: Any = self.nodes[0].host.store
         said["confirms"] = self.fresh is not None
+        said["incarnation"] = self.incarnation
         self.server = Server(self, store.listener(), said, follows=follows)
         self.threads.begin_thread("processes", self.server.serve)
 
@@ -205,6 +207,7 @@ class Runtime:
             self.fresh = partial(link.call, "confirm")
         for node in self.nodes:
             node.link = link
+        self.schema = self.hooks.schema_over(link)
         self.turns.watches = LinkWatches(link, self.turns.watches)
         assert self.following is not None, "it follows the store"
         self.following.every = _FOLLOWED_SECONDS
@@ -273,6 +276,7 @@ class Runtime:
         Inputs wait for the hosts' locks, and are then for these hosts. After an error the caller stops the engine:
         it may have changed in part.
         """
+        link = self.link
         with ExitStack() as turns:
             turns.enter_context(Uninterrupted())
             for node in self.nodes:
@@ -290,6 +294,7 @@ class Runtime:
                 node.link = None
             self.following = self.views.following = None
             self.read_only = False
+            self.schema = self.hooks.schema()
             self.views.begin()
             self._withdraw_staged()
             for node in self.nodes:
@@ -305,6 +310,8 @@ class Runtime:
         if self._side is None:
             self.begin_maintenance()
         self.hooks.own()
+        if link is not None:
+            self.hooks.client_left(link.owner_incarnation)
 
     def _record_refusal(self, tx: bytes) -> None:
         self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))
@@ -335,6 +342,13 @@ class Runtime:
             block = list(itertools.islice(self._numbers, number))  # one step for other threads
             if block[-1] - block[0] == number - 1:
                 return block[0]
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of the closed table of processes/calls.py at the store's owner, perhaps this process."""
+        from .processes.calls import CALLS
+
+        link = self.link
+        return CALLS[name](self, *arguments) if link is None else link.call(name, *arguments)
 
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""

@@ -28,7 +28,7 @@ from .errors import kafka_error
 from .numbers import Numbers
 from .outcomes import KafkaOutcomes
 from .producer_sessions import Writing
-from .producers import POOL, Producer, check_identity
+from .producers import Producer, check_identity, pool_names
 from .requests import Requests
 from .schema import KafkaSchema
 from .transactions import KafkaTransactions
@@ -82,8 +82,7 @@ class KafkaHooks(ClientHooks):
     @property
     def pool_names(self) -> str:
         """Returns what the transactional ids of this process's pool begin with."""
-        runtime = self.runtime
-        return POOL if runtime.address == runtime.proxy else f"{POOL}{runtime.incarnation}-"
+        return pool_names(self.runtime.incarnation)
 
     def make_parts(self) -> None:
         self.writing = Writing(self)
@@ -177,6 +176,21 @@ class KafkaHooks(ClientHooks):
     def leave(self, consumer: str, member: str) -> None:
         room_for_a_turn()
         self.requests.leave(consumer, member)
+
+    def client_left(self, incarnation: str) -> None:
+        """Takes its members out of their groups, and aborts open transactions of its pool. Those of its workers end
+        by their time-outs, or with the next worker of the name."""
+        self.requests.leave_all(incarnation)
+        stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
+        under_way = identities.under_way(stores, self.runtime.names, time.time_ns() // 1_000_000)
+        begin = pool_names(incarnation)
+        for one in under_way:
+            if (
+                one.name is not None
+                and one.name[len(begin) :].isdigit()
+                and one.name.startswith(begin)
+            ):
+                self.writing.end_left(one.name)
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:
         """Lists transactional ids: identities.py."""

@@ -104,6 +104,17 @@ class Writing:
         self._owner_begins(producer)
         self._initialized_once(producer)
 
+    def end_left(self, name: str) -> None:
+        """Initializes a transactional id of a process that is gone, which ends its transaction; does not wait."""
+
+        def then(error: str, handle: Any, detail: str) -> None:
+            if not error:
+                self._core.drop(handle)
+
+        with self._client.locked():
+            self._core.init(self._client.call(then), name)
+        self._client.deliver()
+
     def _owner_begins(self, producer: Producer) -> None:
         """Makes a reader's producer its name's last incarnation, unless it has asked for its id before."""
         if producer.later is not None and not producer.id_requested:

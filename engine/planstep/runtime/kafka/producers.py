@@ -21,6 +21,12 @@ from .views import Positions
 POOL = "pool-"
 
 
+def pool_names(incarnation: str) -> str:
+    """Returns what the names of a process's pool begin with. All owners that were never attached share a pool: one
+    lives at a time."""
+    return f"{POOL}{incarnation}-" if "." in incarnation else POOL
+
+
 def check_identity(name: str) -> None:
     """Raises ValueError for a worker's name that looks like one of the pool's or of a writer's."""
     if name.startswith((POOL, WRITER)):

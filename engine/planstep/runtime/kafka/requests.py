@@ -51,6 +51,15 @@ class Requests(ClientRequests):
         generation: int = joined[0]
         return generation
 
+    def leave_all(self, incarnation: str) -> None:
+        """Takes all members of a process that is gone out of their groups; does not wait for it."""
+        views = self._mode.in_place_views
+        for tablet in self._mode.coordinators():
+            for key, (_, members) in views.rows(tablet).scan(b"g", b"h"):
+                for member in members:
+                    if member.rsplit("-", 2)[1:-1] == [incarnation]:
+                        self.leave(key[1:].decode(), member)
+
     def leave(self, consumer: str, member: str) -> None:
         """Takes a member out of its group; does not wait for it."""
         if self._runtime.turns.closed:

@@ -60,15 +60,22 @@ class OwnerGone(IoError):
     """The owner's end of the link has closed before it accepted: it ends, or was killed."""
 
 
-def attach(folder: Path, store_id: bytes, settings: Mapping[str, Any], hosts: int) -> Accepted:
-    """Connects to the owner of a store, and has it accept this process. `settings`: those that the caller gave.
+def attach(
+    folder: Path,
+    store_id: bytes,
+    settings: Mapping[str, Any],
+    hosts: int,
+    first: tuple[int, int] | None = None,
+) -> Accepted:
+    """Connects to the owner of a store, and has it accept this process. `settings`: those that the caller gave;
+    `first`: the generation and number of this engine's first link.
 
     NobodyListens, OwnerGone: try again; OwnerSilent; ForeignPeer; the error for which the owner refuses; IoError.
     """
     link, owner = process_socket.connect(folder)
     try:
         hello = frames.Hello(
-            VERSIONS, store_id, os.getpid(), program_name(), tuple(settings.items())
+            VERSIONS, store_id, os.getpid(), program_name(), tuple(settings.items()), first
         )
         deadline = time.monotonic() + _SECONDS
         decoder = Decoder(OF_OWNER, hosts=hosts)

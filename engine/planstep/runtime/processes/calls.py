@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...proto.ids import COORDINATOR_ID
 from ...proto.messages import Resolve
 from ..statistics import stats
+from . import schema_calls
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -36,10 +37,22 @@ def _sent(runtime: "Runtime") -> tuple[tuple[bytes, float], ...]:
     return tuple(runtime.outcomes.sent().items())
 
 
+def _switch_log_batching(runtime: "Runtime", on: Any, logs: Any) -> None:
+    if type(on) is not bool or logs not in ("transactions", "pending acks", "both"):
+        raise ValueError(f"logs is no kind of logs: {logs!r:.100}")
+    runtime.hooks.switch_log_batching(on, logs)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "confirm": lambda runtime: runtime.confirm(),
+    "create_consumer": schema_calls.create_consumer,
+    "create_topic": schema_calls.create_topic,
+    "drop_consumer": schema_calls.drop_consumer,
+    "drop_topic": schema_calls.drop_topic,
+    "is_assigned": lambda runtime, tx: _checked_tx(tx) < runtime.new_tx(),
     "resolve": _resolve,
     "sent": _sent,
     "state": _state,
     "stats": _stats,
+    "switch_log_batching": _switch_log_batching,
 }

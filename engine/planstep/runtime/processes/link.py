@@ -94,6 +94,11 @@ class Link:
         """There is an owner to send to."""
         self._use(attached)
 
+    @property
+    def generation(self) -> int:
+        """That of the last owner."""
+        return self._generation
+
     def begin(self) -> None:
         self.arm()
         self._runtime.threads.begin_thread("link", self._serve)
@@ -102,6 +107,7 @@ class Link:
     def _use(self, attached: Accepted) -> None:
         """Goes on with another connection. The caller holds the lead, or is alone."""
         attached.socket.setblocking(False)
+        self.owner_incarnation = str(dict(attached.welcome.settings).get("incarnation", ""))
         self.owner = attached.owner.pid
         """The process id of the store's owner, 0 where it is not known."""
         self._socket = attached.socket

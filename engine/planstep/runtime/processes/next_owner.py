@@ -65,7 +65,13 @@ class NextOwner:
                     tried_again("owning the store", error)
                     pause = _AGAIN_SECONDS
             try:
-                return attach(self._folder, self._store_id, self._given, self._runtime.hosts)
+                return attach(
+                    self._folder,
+                    self._store_id,
+                    self._given,
+                    self._runtime.hosts,
+                    self._runtime.linked,
+                )
             except (NobodyListens, OwnerGone):
                 pass
             except OwnerSilent as error:

@@ -68,6 +68,8 @@ class Peer(Sink):
         self.gone = False
         """Nothing can be sent either."""
         self._welcomed = False
+        self.linked = (server.runtime.generation, number)
+        """The owner's generation and the number of the first link of the engine there."""
         self._server = server
         self._runtime = server.runtime
         self._decoder = Decoder(OF_ATTACHED, hosts=server.runtime.hosts)
@@ -226,6 +228,7 @@ class Peer(Sink):
                 )
                 self.refuse(error)
                 return
+        self.linked = hello.first or self.linked
         welcome = frames.Welcome(
             frames.VERSIONS[1],
             runtime.generation,
@@ -338,6 +341,8 @@ class Peer(Sink):
             self._runtime.turns.watches.remove((tablet,), wake)
         self._watched.clear()
         self._client.end()
+        if self._welcomed and not self._runtime.turns.closed:
+            self._runtime.hooks.client_left("{}.{}".format(*self.linked))
         for tx in self._staged:
             self._runtime.transactions.rollback(tx)
         self._staged.clear()
