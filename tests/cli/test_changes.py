@@ -91,7 +91,7 @@ def test_a_misspelt_store_is_suggested(shop: Path, refused: Any) -> None:
 
 
 def test_who_writes_while_the_store_is_owned(shop: Path, tmp_path: Path) -> None:
-    with planstep.open(shop):
+    with planstep.open(shop, share=False):
         ended = python(PLANSTEP, "table", "put", shop, "totals", "k", "1", status=1)
     assert "only commands that look" in ended.stderr
     assert "read_only" not in ended.stderr

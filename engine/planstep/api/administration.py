@@ -77,7 +77,11 @@ class EngineAdministration:
         ledger = self.context.runtime.ledger
         if tx is None:
             return replace(ledger.total)
-        costs = ledger.of(_tx_bytes(tx))
+        raw = _tx_bytes(tx)
+        costs = ledger.of(raw)
+        theirs = self._owners("costs", raw)
+        if theirs is not None:
+            costs = Costs(*theirs) if costs is None else costs.with_more(Costs(*theirs))
         if costs is None:
             raise ValueError(
                 f"no costs are recorded for transaction {brief(tx)}: it did no work, or is not among the "
@@ -99,10 +103,21 @@ class EngineAdministration:
         ValueError for a transaction without known phases.
         """
         self.context.check()
-        phases = self.context.runtime.ledger.phases(_tx_bytes(tx))
+        raw = _tx_bytes(tx)
+        phases = self.context.runtime.ledger.phases(raw)
+        theirs = self._owners("phases", raw)
+        if theirs is not None:
+            phases = Phases(
+                *(a if a is not None else b for a, b in zip(phases or theirs, theirs, strict=True))
+            )
         if phases is None:
             raise ValueError(f"transaction {brief(tx)} is not among the newest 10,000")
         return phases
+
+    def _owners(self, call: str, tx: bytes) -> Any:
+        """Returns what the owner of the store knows of a transaction; None where that is this process."""
+        link = self.context.runtime.link
+        return None if link is None else link.call(call, tx)
 
     def switch_log_batching(self, on: bool, logs: Logs = "both") -> None:
         """Switches how logs are written, in modes "kafka" and "pulsar": through the buffered writer (PIP-160), or
@@ -220,7 +235,7 @@ class EngineAdministration:
         records, and changelogs cannot be restored.
         """
         self.context.check_writable()
-        aborted = self.context.runtime.hooks.administration.abort_left_open()
+        aborted = tuple(TxnID(*id) for id in self.context.runtime.call("abort_left_open"))
         for id in aborted:
             tx_resolved(Outcome(str(id), "aborted", None, 0, ()))
         return aborted

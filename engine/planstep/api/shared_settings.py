@@ -13,6 +13,8 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 _OWN = ("read_only", "follow", "replicate", "mode", "hosts")
+_OF_OWNER = ("confirms", "incarnation")
+"""What a process is told of the owner besides its settings."""
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,5 +31,5 @@ def of_plain(said: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, An
     return {
         name: kinds[name](**value) if name in kinds else value
         for name, value in said.items()
-        if name != "confirms"
+        if name not in _OF_OWNER
     }

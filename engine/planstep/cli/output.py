@@ -198,7 +198,8 @@ def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
     """
     check_is_store(store)
     db = planstep.open(store, create=False, read_only=read_only)
-    db.context.runtime.stay()
+    if read_only:
+        db.context.runtime.stay()
     return db
 
 

@@ -48,6 +48,16 @@ class Costs:
     client_bytes: int = 0
     tablet_bytes: int = 0
 
+    def with_more(self, other: "Costs") -> "Costs":
+        """Adds what another process has counted for the same transaction; steps in series are the most of both."""
+        return Costs(
+            *(
+                max(mine, more) if name.startswith("hops") else mine + more
+                for name in Costs.__slots__
+                for mine, more in [(getattr(self, name), getattr(other, name))]
+            )
+        )
+
 
 class Phases(NamedTuple):
     """The times at which a transaction was durably planned, durably decided, and visible to others.

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .processes.server import Server
     from .shares_of_links import Consumers
 
+GENERATIONS = 1 << 32
 _LOOK_SECONDS = 0.5
 _FOLLOWED_SECONDS = 0.1
 """How often an attached engine looks at the marks by itself while it waits: the owner tells it sooner."""
@@ -374,6 +375,14 @@ class Runtime:
             self.turns.poke(node)  # for inputs that came meanwhile, or follow from it
             self.turns.submitted.set()  # for futures that this turn answered
 
+    def live_since(self) -> int:
+        """Returns a generation: no other process that is alive has begun a transaction in an earlier one."""
+        peers = [] if self.server is None else list(self.server.peers.values())
+        firsts = [linked[0] for linked in (self.linked, *(peer.linked for peer in peers)) if linked]
+        if not firsts:
+            return GENERATIONS
+        return 0 if self.hosts > 1 else min(firsts)  # each host counts its own generations
+
     def recorded(self, tx: bytes) -> list[tuple[int, int, int, str]]:
         """Returns (host, turn, tablet, message) by host and turn, where trace="messages" recorded it."""
         rows = [
@@ -439,7 +448,11 @@ class Runtime:
         """Collects the counters: statistics.py."""
         self.look()
         processes = {} if self.server is None else {"processes": self.server.stats()}
-        return {**stats(self), **processes, **self.hooks.stats()}
+        collected = {**stats(self), **processes, **self.hooks.stats()}
+        if self.link is not None:
+            with suppress(IoError):  # no owner answers
+                collected["owner"] = self.link.call("stats", timeout=_ANSWERED_SECONDS)
+        return collected
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""

@@ -4,11 +4,11 @@ Next: attached.py.
 """
 
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from ...proto.ids import COORDINATOR_ID
 from ...proto.messages import Resolve
-from ..statistics import stats
 from . import schema_calls
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ def _resolve(runtime: "Runtime", tx: Any) -> None:
     runtime.tell(COORDINATOR_ID, Resolve(_checked_tx(tx)))
 
 
-def _stats(runtime: "Runtime") -> dict[str, Any]:
-    return stats(runtime)
+def _costs(runtime: "Runtime", tx: Any) -> tuple[Any, ...] | None:
+    costs = runtime.ledger.of(_checked_tx(tx))
+    return None if costs is None else astuple(costs)
 
 
 def _state(runtime: "Runtime", tx: Any) -> str:
@@ -44,15 +45,18 @@ def _switch_log_batching(runtime: "Runtime", on: Any, logs: Any) -> None:
 
 
 CALLS: dict[str, Callable[..., Any]] = {
+    "abort_left_open": lambda runtime: runtime.hooks.administration.abort_left_open(),
     "confirm": lambda runtime: runtime.confirm(),
+    "costs": _costs,
     "create_consumer": schema_calls.create_consumer,
     "create_topic": schema_calls.create_topic,
     "drop_consumer": schema_calls.drop_consumer,
     "drop_topic": schema_calls.drop_topic,
     "is_assigned": lambda runtime, tx: _checked_tx(tx) < runtime.new_tx(),
+    "phases": lambda runtime, tx: runtime.ledger.phases(_checked_tx(tx)),
     "resolve": _resolve,
     "sent": _sent,
     "state": _state,
-    "stats": _stats,
+    "stats": lambda runtime: runtime.stats(),
     "switch_log_batching": _switch_log_batching,
 }

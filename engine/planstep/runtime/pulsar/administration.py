@@ -220,9 +220,11 @@ class PulsarAdministration:
             self._mode.writing.open_ids()
         )  # a host that was started again is of a later generation
         aborted = []
+        since = self._runtime.live_since()
         for id, row in [*self._live()]:
             node = self._runtime.nodes[host_of(self._mode.coordinators()[id.most])]
-            if row.state != OPEN or row.generation >= node.host.store.generation or id in own:
+            before = min(node.host.store.generation, since)
+            if row.state != OPEN or row.generation >= before or id in own:
                 continue
             try:
                 self.abort(id)
