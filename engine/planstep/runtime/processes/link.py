@@ -96,7 +96,7 @@ class Link:
 
     @property
     def generation(self) -> int:
-        """That of the last owner."""
+        """Returns the generation of the last owner."""
         return self._generation
 
     def begin(self) -> None:
@@ -476,9 +476,9 @@ class Link:
         """Ends the link: nothing more is sent. The own thread ends."""
         if self._ended:
             return
+        self._ended = True  # first: the owner ends the link at once, and is not lost for that
         with suppress(PlanstepError):
             self._send(frames.Bye())
-        self._ended = True
         self.lost = self.lost or EngineClosed("the engine is closed")
         self._awake.set()
 
