@@ -31,6 +31,13 @@ for line in sys.stdin:
 """
 
 
+class Code(str):
+    """Code for another process, as the value of an option."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class Other:
     """A child process; its `db` is the store at `path`, opened with `options`."""
 

@@ -4,21 +4,12 @@ from pathlib import Path
 
 import pytest
 from kit import until
-from process_kit import Other
+from process_kit import Code, Other
 
 import planstep
 
 MODES = ("deterministic", "kafka", "pulsar")
 OF_CLIENTS = ("kafka", "pulsar")
-
-
-class Code(str):
-    """Code for another process, in place of a value."""
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 _REMEMBERS = {
     "kafka": {},
     "pulsar": {"pulsar": Code("planstep.PulsarSettings(deduplication=True, ended_kept=1000)")},
@@ -117,4 +108,43 @@ def test_each_record_is_written_once_over_owners(tmp_path: Path, mode: str) -> N
     until(lambda: last("len(db.topic('t').read(max_records=1000).values)") >= len(written))
     assert sorted(last("db.topic('t').read(max_records=1000).values")) == sorted(written)
     for other in third, last:
+        other.close()
+
+
+@pytest.mark.parametrize("mode", OF_CLIENTS)
+def test_each_record_is_consumed_once_over_owners(tmp_path: Path, mode: str) -> None:
+    """Each process copies a partition, in transactions that consume and write, while the owner is killed."""
+    path = tmp_path / "s"
+    copy = (
+        "def copy(partition):\n"
+        "    taken = 0\n"
+        "    while taken < 60:\n"
+        "        try:\n"
+        "            with db.transaction(worker=f'worker{partition}') as tx:\n"
+        "                batch = tx.read('in', 'c', partition=partition, max_records=3)\n"
+        "                for value in batch.values:\n"
+        "                    tx.write('out', value)\n"
+        "            taken += len(batch.values)\n"
+        "        except planstep.PlanstepError as error:\n"
+        "            if not error.retryable:\n"
+        "                raise\n"
+        "    return taken\n"
+    )
+    owner = Other(path, mode=mode, **_REMEMBERS[mode])
+    owner.run("db.create_topic('in', partitions=2); db.create_topic('out')")
+    owner.run("for n in range(120): db.topic('in').write(b'%d' % n, partition=n % 2)")
+    second, third = Other(path), Other(path)
+    for other in second, third:
+        other.run(copy)
+    ends = [second.begin("copy(0)"), third.begin("copy(1)")]
+    with planstep.open(path) as db:
+        until(lambda: len(db.topic("out").read(max_records=1000).values) > 10)
+        owner.kill()
+        assert [end() for end in ends] == [60, 60]
+        until(lambda: len(db.topic("out").read(max_records=1000).values) >= 120)
+        copied = [int(value) for value in db.topic("out").read(max_records=1000).values]
+        assert sorted(copied) == list(range(120))
+        for lane in 0, 1:
+            assert [n for n in copied if n % 2 == lane] == list(range(lane, 120, 2))
+    for other in second, third:
         other.close()
