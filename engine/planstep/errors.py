@@ -287,7 +287,10 @@ class FormatError(PlanstepError):
 
 class StoreInUse(PlanstepError):
     """Another process owns the store, and this one may not attach to it. Or `readers` (process ids) still read
-    a store that is to be replaced."""
+    a store that is to be replaced.
+
+    `shares`: other processes may attach to the owner, so this one asked to have the store alone.
+    """
 
     def __init__(
         self,
@@ -295,9 +298,10 @@ class StoreInUse(PlanstepError):
         since: str | None,
         *,
         readers: tuple[int, ...] = (),
+        shares: bool = False,
         path: str = "the store",
     ) -> None:
-        self.pid, self.since, self.readers = pid, since, readers
+        self.pid, self.since, self.readers, self.shares = pid, since, readers, shares
         if readers:
             named = f"process{'es' * (len(readers) > 1)} {', '.join(map(str, readers))}"
             super().__init__(

@@ -55,12 +55,14 @@ def test_consumers(owner: Other, done: Any, fields: Any) -> None:
     assert owner("db.topic('t').consumers()") == {}
 
 
-def test_what_looks(owner: Other, done: Any, fields: Any, tmp_path: Path) -> None:
+def test_what_looks(owner: Other, done: Any, fields: Any, refused: Any, tmp_path: Path) -> None:
     store = owner.path
     owner.run("db.create_topic('t'); db.topic('t').write(b'a')")
     assert fields("stats", store)["topics"] == {"t": 1}
     done("backup", store, tmp_path / "copy")
     done("log", "dump", store)
+    said = refused("restore", tmp_path / "copy", store, "--force")
+    assert f"in use by process {owner.pid}" in said and "needs the store alone" in said
     owner.run("db.topic('t').write(b'b')")
 
 

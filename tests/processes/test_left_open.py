@@ -1,4 +1,4 @@
-"""What a process has left open in modes "kafka" and "pulsar", once it is gone: who ends it, and when."""
+"""Tests who ends what a process has left open in modes "kafka" and "pulsar", once it is gone, and when."""
 
 from pathlib import Path
 

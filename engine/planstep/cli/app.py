@@ -108,7 +108,10 @@ def _text(error: BaseException) -> str:
     elif isinstance(error, StoreInUse) and not error.readers:
         since = "" if error.since is None else f" since {error.since}"
         owner = "another process" if error.pid is None else f"process {error.pid}"
-        text = f"the store is in use by {owner}{since}; until it ends, only commands that look work"
+        until = "this command needs the store alone: end that first"
+        if not error.shares:
+            until = "until it ends, only commands that look work"
+        text = f"the store is in use by {owner}{since}; {until}"
     for argument, option in _OPTIONS.items():
         text = text.replace(argument, option)
     text = "; ".join([text, *getattr(error, "__notes__", ())])

@@ -115,7 +115,7 @@ class OwnerLock:
                 time.sleep(0.01)
             else:
                 owner = _read(self._fd)
-                raise StoreInUse(owner.pid, owner.since) from None
+                raise StoreInUse(owner.pid, owner.since, shares=owner.share is True) from None
 
     def _is_at(self, path: Path) -> bool:
         try:

@@ -182,15 +182,10 @@ class KafkaHooks(ClientHooks):
         by their time-outs, or with the next worker of the name."""
         self.requests.leave_all(incarnation)
         stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
-        under_way = identities.under_way(stores, self.runtime.names, time.time_ns() // 1_000_000)
         begin = pool_names(incarnation)
-        for one in under_way:
-            if (
-                one.name is not None
-                and one.name[len(begin) :].isdigit()
-                and one.name.startswith(begin)
-            ):
-                self.writing.end_left(one.name)
+        for name in identities.open_names(stores):
+            if name.startswith(begin) and name[len(begin) :].isdigit():
+                self.writing.end_left(name)
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:
         """Lists transactional ids: identities.py."""

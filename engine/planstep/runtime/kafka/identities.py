@@ -47,6 +47,16 @@ def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     return sorted(ids, key=lambda one: one.name or "")
 
 
+def open_names(stores: Stores) -> list[str]:
+    """Lists the names whose transaction is open or being ended; it reads the coordinators' rows alone."""
+    return [
+        name
+        for store, prefix in _tablets(stores, TRANSACTIONS)
+        for name, row in _rows(store, prefix)
+        if row.state not in AT_REST
+    ]
+
+
 def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     """Lists ids whose transaction is open or being ended, oldest first, then hanging transactions."""
     ids: list[Identity] = []
