@@ -34,9 +34,9 @@ class Outcomes:
         next engine can tell, Undetermined when only the engine that owns the store can, IoError when an owner that
         is another process does not answer."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        outcome = self._told_here(tx)
+        outcome = self.told_here(tx)
         if outcome.state == "unknown" and self._may_be_on_its_way(tx):
-            outcome = self._told_here(tx)
+            outcome = self.told_here(tx)
             if outcome.state == "unknown":
                 outcome = outcome._replace(state="open")
         return outcome
@@ -48,10 +48,11 @@ class Outcomes:
         if link is not None:
             return bool(link.call("state", tx) != "unknown")
         return server is not None and (
-            not server.hear_out() or self._told_here(tx).state != "unknown"
+            not server.hear_out() or self.told_here(tx).state != "unknown"
         )
 
-    def _told_here(self, tx: bytes) -> Outcome:
+    def told_here(self, tx: bytes) -> Outcome:
+        """Returns how a transaction ended as far as this process knows now, without asking others."""
         self._runtime.look()
         outcome = self._of(tx)
         turns = self._runtime.turns
@@ -84,10 +85,11 @@ class Outcomes:
 
     def never_sent(self, tx: bytes) -> bool:
         """Returns whether a commit that an exception broke off will have no effect; for the calling thread."""
-        return self._runtime.read_only or (
+        reads = self._runtime.read_only and self._runtime.link is None
+        return reads or (
             self._runtime.turns.stopped is None
             and tx not in self._runtime.replies.waiting
-            and self._told_here(tx).state in ("unknown", "open")
+            and self.told_here(tx).state in ("unknown", "open")
         )
 
     def resolve(self, tx: bytes | str) -> Outcome:

@@ -354,9 +354,10 @@ class Runtime:
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""
         room_for_a_turn()
-        if self.link is not None:
+        link = self.link
+        if link is not None:
             assert isinstance(message, Resolve), "no other message comes from a caller here"
-            self.link.call("resolve", message.tx)
+            link.call("resolve", message.tx)
             self.look()
             return
         node = self.nodes[host_of(target)]

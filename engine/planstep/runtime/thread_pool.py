@@ -268,8 +268,7 @@ class ThreadPool:
             self._nodes[host].wake.set()
         if self._hosts == 1:
             node = self._nodes[0]
-            if node.link is None:
-                self._replies.end_futures()
+            self._replies.end_futures()
             while self._turns.stopped is None and node.inbox and node.try_lead(None):
                 self.lead(node, None)
                 self._replies.end_futures()

@@ -145,9 +145,16 @@ class TurnLoop:
             if not self.async_clients:  # else its messages to the tablets count their bytes
                 item.size = size
             waiter = Waiter(item.tx, size, future)
-            # CPython looks for signals after a call, so no handler runs between these two.
-            self._replies.waiting[item.tx] = waiter
-            self.nodes[0].take(item)
+            node = self.nodes[0]
+            link = node.link
+            if link is None:
+                # CPython looks for signals after a call, so no handler runs between these two.
+                self._replies.waiting[item.tx] = waiter
+                node.inbox.append(item)
+            else:
+                with Uninterrupted():
+                    self._replies.waiting[item.tx] = waiter
+                    link.send(item)
         except BaseException as error:
             if item.tx not in self._replies.waiting:  # interrupted before it was sent, or refused
                 self._replies.admission.let_go(item.tx)
@@ -433,11 +440,7 @@ class TurnLoop:
 
     def announce_due(self) -> None:
         """Has the thread of the engine that ends futures do so, with one host."""
-        link = self.nodes[0].link
-        if link is None:
-            self.submitted.set()
-        else:
-            link.wake()
+        self.submitted.set()
 
     def poke(self, node: Node) -> None:
         """Announces an input in the inbox that no caller waits for."""

@@ -35,16 +35,18 @@ def is_of_link(address: int) -> bool:
 
 
 class Blocks:
-    """The blocks that an owner has given to its links."""
+    """The newest blocks that an owner has given to its links. Older ids count, as a transaction may be long."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation.to_bytes(4, "big")
         self._firsts: list[int] = []
+        self._oldest = 0
 
     def add(self, first: int) -> None:
         self._firsts.append(first)
         if len(self._firsts) > _KEPT:
             del self._firsts[: _KEPT // 2]
+            self._oldest = self._firsts[0]
 
     def has(self, tx: bytes) -> bool:
         """Returns whether a transaction's id is of one of the blocks, or of an owner before this one."""
@@ -52,7 +54,7 @@ class Blocks:
             return tx[:4] < self.generation
         number = int.from_bytes(tx[4:], "big")
         at = bisect_right(self._firsts, number)
-        return at > 0 and number < self._firsts[at - 1] + BLOCK
+        return number < self._firsts[at - 1] + BLOCK if at else number < self._oldest
 
 
 class Ids:

@@ -19,7 +19,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ...errors import EngineClosed, IoError, PlanstepError, ProtocolError, StoreClosed
+from ...errors import EngineClosed, IoError, PlanstepError, ProtocolError, StoreClosed, reason
 from ...host.inputs import (
     AtomicDeliver,
     CommitAgain,
@@ -149,23 +149,24 @@ class Link:
             buffers = encode(frame)
         except FrameTooLarge as error:
             raise PlanstepError(f"this is too large for one commit: {error}") from None
-        with Uninterrupted(), self._sending:
-            if self._owns:
-                self._take_here(frame, item)
-                return
-            if not (self.connected if item is None else self._note(item)):
-                return
-            waited = self._output.waits
-            self._output.add(buffers)
-            # Where others are under way, the own thread sends what has come until it runs.
-            together = item is not None and len(self._runtime.replies.waiting) > 1
-            if not waited and not together:
-                self._flush()
-            waits = self._output.waits
-        if together:
-            self._awake.set()
-        elif waits and not waited:
-            self._select()
+        with Uninterrupted():
+            with self._sending:
+                if self._owns:
+                    self._take_here(frame, item)
+                    return
+                if not (self.connected if item is None else self._note(item)):
+                    return
+                waited = self._output.waits
+                self._output.add(buffers)
+                # Where others are under way, the own thread sends what has come until it runs.
+                together = item is not None and len(self._runtime.replies.waiting) > 1
+                if not waited and not together:
+                    self._flush()
+                waits = self._output.waits
+            if together:
+                self._awake.set()
+            elif waits and not waited:
+                self._select()
 
     def _note(self, item: Sent) -> bool:
         """Notes an input that is to be answered; returns whether to send it now.
@@ -313,11 +314,15 @@ class Link:
         try:
             for frame in self._decoder.feed(self._buffer[:size]):
                 self._take(frame)
-        except MalformedFrame as error:
-            self._lose(PlanstepError(str(error)))
+        except Exception as error:  # what came behind it is lost: those that wait for it must end
+            self._lose(PlanstepError(reason(error)))
         replies = self._runtime.replies
         if replies.answers:
             replies.hand_out()
+        if (
+            replies.due
+        ):  # callbacks may wait, or take long: never here, as others wait for this thread
+            self._runtime.turns.submitted.set()
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -389,6 +394,8 @@ class Link:
                 self._go_on(found)
         except PlanstepError as error:
             self._lose(error)
+        except Exception as error:
+            self._lose(PlanstepError(f"the store's next owner was not found: {reason(error)}"))
         finally:
             if self._node.hand_over():
                 self._runtime.turns.submitted.set()
@@ -456,16 +463,10 @@ class Link:
                 with self._sending:
                     self._flush()
                 self._select()
-            if self._runtime.hosts == 1:
-                self._runtime.replies.end_futures()
             if not self.connected and self.lost is None and not self._ended:
                 self._find_owner()
         if self._owns:
             self.release()
-
-    def wake(self) -> None:
-        """Has the own thread look for what it is to do: futures are due."""
-        self._awake.set()
 
     def drain(self, deadline: float) -> None:
         """Waits until all that was sent is answered."""

@@ -6,6 +6,8 @@ Next: link.py.
 import socket
 from contextlib import suppress
 
+from ..deferred_signals import Uninterrupted
+
 
 class Nudge:
     """A socket that is readable from `set` to `clear`. It can stand for the queue that Uninterrupted tells."""
@@ -18,9 +20,10 @@ class Nudge:
 
     def set(self) -> None:
         if not self._is_set:
-            self._is_set = True
-            with suppress(OSError):  # full: it is readable; closed: nobody waits
-                self._other.send(b"!")
+            with Uninterrupted():  # a flag without its byte would be for ever
+                self._is_set = True
+                with suppress(OSError):  # full: it is readable; closed: nobody waits
+                    self._other.send(b"!")
 
     def put(self, _: None) -> None:
         """Sets it, as a queue would be."""

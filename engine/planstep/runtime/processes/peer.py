@@ -6,7 +6,7 @@
     frames to send ◀─ Results, Failures: all answers since the last send ◀──┘
 
 A frame is checked for what only the owner knows before anything is queued: is the transaction's id one of this
-link's, does its tablet exist on a host of the store, do its parts belong to the store's mode?
+link's, is there such a tablet, or was it dropped?
 
 Next: calls.py.
 """
@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,11 @@ from ...proto.frame_codec import Decoder, NoCommonVersion, encode
 from ...proto.frames import OF_ATTACHED, Frame
 from ...proto.ids import CATALOGUE_ID
 from ...proto.messages import CataloguePart
+from ...proto.reasons import TabletDropped, kept_as
 from ...store import process_socket
 from ..catalog import Name
 from ..group_commit import Sink
-from ..outcome import Commit
+from ..outcome import Commit, failure
 from .error_form import form_of
 from .ids import BLOCK
 from .output import Output
@@ -184,12 +185,13 @@ class Peer(Sink):
         runtime = self._runtime
         if not self._server.blocks.has(tx):
             raise MalformedFrame("the owner has not given this transaction's id to any process")
-        if tx in runtime.replies.waiting:
-            if isinstance(item, CommitAgain) and runtime.replies.redirect(tx, self) is not None:
+        if isinstance(item, CommitAgain):
+            if runtime.replies.redirect(tx, self) is not None:
                 return True  # from a link that has ended
+        elif tx in runtime.replies.waiting:
             raise MalformedFrame("a transaction is committed twice at a time")
         try:
-            self._check(item.parts if isinstance(item, CommitInput) else item.slices)
+            self._check(item)
             if isinstance(item, CommitInput):
                 part = item.parts.get(CATALOGUE_ID)
                 if isinstance(part, CataloguePart):
@@ -206,12 +208,17 @@ class Peer(Sink):
             self._staged.pop(tx, None)
         return True
 
-    def _check(self, tablets: Iterable[int]) -> None:
-        """Refuses tablets that no name has: one that never was must not begin."""
+    def _check(self, item: CommitInput | StageInput) -> None:
+        """Raises Dropped for tablets that no name has: one that never was must not begin."""
         names = self._runtime.names
-        for tablet in tablets:
+        for tablet in item.parts if isinstance(item, CommitInput) else item.slices:
             if tablet != CATALOGUE_ID and not names.has_tablet(tablet):
-                raise MalformedFrame(f"there is no tablet {tablet:#x}")
+                if isinstance(item, CommitAgain) and self._is_known(item.tx):
+                    return  # its record answers it
+                raise failure(item.tx, kept_as(tablet, TabletDropped()), names.of_tablet)
+
+    def _is_known(self, tx: bytes) -> bool:
+        return self._runtime.outcomes.told_here(tx).state not in ("unknown", "refused")
 
     def greet(self, hello: frames.Hello) -> None:
         runtime, said = self._runtime, self._server.said

@@ -22,6 +22,7 @@ class LinkWatches(Watches):
 
     def __init__(self, link: Link, before: Watches) -> None:
         super().__init__(before)
+        self._before = before
         self._link = link
         self._told: dict[int, None] = {}
         self._telling = threading.Lock()
@@ -29,13 +30,16 @@ class LinkWatches(Watches):
     @contextmanager
     def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
         tablets = tuple(tablets)
-        with super().watch(tablets, wake):
+        with self._before.watch(tablets, wake):
             with Uninterrupted(), self._telling:
                 new = tuple(tablet for tablet in tablets if tablet not in self._told)
                 if new:
                     self._told.update(dict.fromkeys(new))
                     self._link.tell(frames.Watch(new))
             yield
+
+    def end(self) -> None:
+        self._before.end()
 
     def again(self) -> None:
         """Tells a new owner what is watched; it answers that all of it may have published."""

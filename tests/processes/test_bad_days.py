@@ -1,0 +1,196 @@
+"""An attached process on a bad day: its owner is stopped or killed at a wrong moment, or a signal comes."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import until
+from process_kit import Other
+
+import planstep
+from planstep.runtime.processes import link as link_module
+from planstep.runtime.processes import next_owner
+from planstep.runtime.processes.ids import BLOCK, Blocks
+from planstep.runtime.processes.nudge import Nudge
+
+
+class Struck(Exception):
+    pass
+
+
+@contextmanager
+def a_signal_that_raises() -> Iterator[signal.Signals]:
+    def handler(*_: object) -> None:
+        raise Struck
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield signal.SIGUSR1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Other]:
+    other = Other(tmp_path / "s")
+    other.run("db.create_table('n'); db.create_topic('t')")
+    yield other
+    other.kill()
+
+
+def put_later(db: planstep.Engine, key: str) -> Any:
+    tx = db.transaction()
+    tx.put("n", key, 1)
+    return tx.submit()
+
+
+def test_a_callback_commits_though_its_owner_is_gone(tmp_path: Path, owner: Other) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        done = threading.Event()
+
+        def go_on(_: object) -> None:
+            owner.kill()
+            db.table("n").put("callback", 1)
+            done.set()
+
+        put_later(db, "k").add_done_callback(go_on)
+        assert done.wait(15)
+        assert dict(db.table("n").scan()) == {"callback": 1, "k": 1}
+
+
+def test_a_callback_commits_beside_one_that_waits(tmp_path: Path, owner: Other) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        done = threading.Event()
+
+        def go_on(_: object) -> None:
+            owner.signal(signal.SIGSTOP)
+            threading.Thread(target=db.table("n").put, args=("beside", 1)).start()
+            until(lambda: bool(db.context.runtime.replies.waiting))
+            threading.Timer(0.2, owner.signal, (signal.SIGCONT,)).start()
+            db.table("n").put("callback", 1)
+            done.set()
+
+        put_later(db, "k").add_done_callback(go_on)
+        assert done.wait(15)
+        until(lambda: len(dict(db.table("n").scan())) == 3)
+
+
+def test_a_conflict_that_nobody_waits_for_any_more(tmp_path: Path, owner: Other) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.table("n").put("k", 1)
+        tx = db.transaction()
+        tx.put("n", "k", tx.get("n", "k") + 1)
+        db.table("n").put("k", 5)
+        owner.signal(signal.SIGSTOP)
+        with pytest.raises(planstep.Undetermined, match="is stopped"):
+            tx.life.commit(0.1)
+        owner.signal(signal.SIGCONT)
+        until(lambda: not db.context.runtime.replies.waiting)
+        db.table("n").put("more", 1)
+        assert db.table("n").get("k") == 5
+        assert db.outcome(tx.id).state in ("aborted", "refused")
+
+
+def test_an_idle_process_closes(tmp_path: Path, owner: Other) -> None:
+    db = planstep.open(tmp_path / "s")
+    following: Any = db.context.runtime.following
+    until(lambda: following._resting is not None)  # its thread has nothing to do for an hour
+    closing = threading.Thread(target=db.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_topic_that_the_next_owner_never_knew(
+    tmp_path: Path, owner: Other, monkeypatch: pytest.MonkeyPatch, under_way: bool
+) -> None:
+    """It was dropped before that process looked at the names."""
+    with planstep.open(tmp_path / "s") as db:
+        tx = db.transaction()
+        tx.write("t", b"late")
+        db.drop_topic("t")
+        with Other(tmp_path / "s") as other:
+            monkeypatch.setattr(next_owner, "_AT_ONCE_SECONDS", 1.0)
+            monkeypatch.setattr(next_owner.random, "random", lambda: 1.0)
+            if under_way:
+                owner.signal(signal.SIGSTOP)
+                late = tx.submit()
+            owner.kill()
+            until(lambda: other("db.owner == os.getpid()"))
+            with pytest.raises(planstep.Dropped):
+                late.result(60) if under_way else tx.commit()
+            db.table("n").put("k", 1)
+            assert other("db.table('n').get('k')") == 1
+
+
+def test_a_commit_that_a_signal_breaks_off_before_it_is_sent(
+    tmp_path: Path, owner: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db, a_signal_that_raises() as number:
+        tx = db.transaction()
+        tx.put("n", "k", 1)
+        encode = link_module.encode
+
+        def struck(frame: Any) -> Any:
+            monkeypatch.setattr(link_module, "encode", encode)
+            signal.raise_signal(number)
+            return encode(frame)
+
+        monkeypatch.setattr(link_module, "encode", struck)
+        with pytest.raises(Struck):
+            tx.commit()
+        until(lambda: not db.context.runtime.replies.waiting)
+        assert (tx.outcome(30).state == "committed") == (db.table("n").get("k") == 1)
+
+
+def test_a_commit_that_a_signal_breaks_off_while_it_waits(tmp_path: Path, owner: Other) -> None:
+    with planstep.open(tmp_path / "s") as db, a_signal_that_raises() as number:
+        tx = db.transaction()
+        tx.put("n", "k", 1)
+        owner.signal(signal.SIGSTOP)
+        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+        with pytest.raises(Struck):
+            tx.commit()
+        assert tx.life.state != "aborted"
+        owner.signal(signal.SIGCONT)
+        assert tx.outcome(60).state == "committed"
+        assert db.table("n").get("k") == 1
+
+
+def test_a_nudge_is_set_whatever_a_signal_does() -> None:
+    nudge = Nudge()
+
+    class Raising:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def send(self, data: bytes) -> None:
+            signal.raise_signal(number)
+            self.inner.send(data)
+
+        def close(self) -> None:
+            self.inner.close()
+
+    nudge._other = Raising(nudge._other)  # type: ignore[assignment]
+    with a_signal_that_raises() as number:
+        with pytest.raises(Struck):
+            nudge.set()
+    nudge.socket.settimeout(10)
+    assert nudge.socket.recv(1) == b"!"
+    nudge.close()
+
+
+def test_ids_of_long_transactions_stay_those_of_the_owner() -> None:
+    blocks = Blocks(7)
+    for number in range(10_000):
+        blocks.add(1 + number * 2 * BLOCK)
+    tx = (7).to_bytes(4, "big") + (5).to_bytes(8, "big")
+    assert blocks.has(tx)
+    assert not blocks.has((7).to_bytes(4, "big") + (1 << 40).to_bytes(8, "big"))
+    assert not blocks.has((8).to_bytes(4, "big") + (5).to_bytes(8, "big"))
