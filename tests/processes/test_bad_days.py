@@ -17,6 +17,8 @@ from planstep.runtime.processes import link as link_module
 from planstep.runtime.processes import next_owner
 from planstep.runtime.processes.ids import BLOCK, Blocks
 from planstep.runtime.processes.nudge import Nudge
+from planstep.runtime.processes.server import Server
+from planstep.store.owner_lock import OwnerLock
 
 
 class Struck(Exception):
@@ -194,3 +196,32 @@ def test_ids_of_long_transactions_stay_those_of_the_owner() -> None:
     assert blocks.has(tx)
     assert not blocks.has((7).to_bytes(4, "big") + (1 << 40).to_bytes(8, "big"))
     assert not blocks.has((8).to_bytes(4, "big") + (5).to_bytes(8, "big"))
+
+
+def test_a_process_closes_while_it_becomes_the_owner(
+    tmp_path: Path, owner: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is taken from others then, so that nobody hears that an engine is closed."""
+    db = planstep.open(tmp_path / "s")
+    owning, closes, told = threading.Event(), threading.Event(), []
+    own = next_owner.NextOwner._own
+
+    def slowly(self: next_owner.NextOwner, lock: OwnerLock) -> None:
+        owning.set()
+        assert closes.wait(60)
+        own(self, lock)
+
+    def take_no_more(self: Server) -> None:
+        told.append(db.context.runtime.turns.closed)
+        taken(self)
+
+    taken = Server.take_no_more
+    monkeypatch.setattr(next_owner.NextOwner, "_own", slowly)
+    monkeypatch.setattr(Server, "take_no_more", take_no_more)
+    owner.kill()
+    assert owning.wait(60)
+    threading.Timer(0.2, closes.set).start()
+    db.close()
+    assert told == [False]
+    with planstep.open(tmp_path / "s") as again:
+        assert again.owner == os.getpid()

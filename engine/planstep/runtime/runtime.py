@@ -572,11 +572,12 @@ class Runtime:
 
         Where this one is attached, it waits for its own answers.
         """
-        if self.server is not None:
+        link = self.link
+        if link is not None:
+            link.drain(time.monotonic() + _ANSWERED_SECONDS)
+            link.close()
+        if self.server is not None:  # perhaps since the link found no other owner
             self.server.take_no_more()
-        if self.link is not None:
-            self.link.drain(time.monotonic() + _ANSWERED_SECONDS)
-            self.link.close()
 
     def _join_side(self) -> None:
         """Waits for the maintenance thread, unless this is it; then closes what only read."""

@@ -88,6 +88,7 @@ class Link:
         self._events = 0
         self._armed = False
         self._ended = False
+        self._thread: threading.Thread | None = None
         self._numbers = count(1)
         self._calls: dict[int, SimpleQueue[Frame | None]] = {}
         self.connected = False
@@ -101,7 +102,7 @@ class Link:
 
     def begin(self) -> None:
         self.arm()
-        self._runtime.threads.begin_thread("link", self._serve)
+        self._thread = self._runtime.threads.begin_thread("link", self._serve)
         self._runtime.shares.attach(self.tell)
 
     def _use(self, attached: Accepted) -> None:
@@ -474,14 +475,15 @@ class Link:
             time.sleep(0.001)
 
     def close(self) -> None:
-        """Ends the link: nothing more is sent. The own thread ends."""
-        if self._ended:
-            return
-        self._ended = True  # first: the owner ends the link at once, and is not lost for that
-        with suppress(PlanstepError):
-            self._send(frames.Bye())
-        self.lost = self.lost or EngineClosed("the engine is closed")
-        self._awake.set()
+        """Ends the link: nothing more is sent. The own thread has ended then, perhaps as the store's owner."""
+        if not self._ended:
+            self._ended = True  # first: the owner ends the link at once, and is not lost for that
+            with suppress(PlanstepError):
+                self._send(frames.Bye())
+            self.lost = self.lost or EngineClosed("the engine is closed")
+            self._awake.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def release(self) -> None:
         """Closes the sockets, once the own thread has ended."""

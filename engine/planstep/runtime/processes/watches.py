@@ -38,9 +38,6 @@ class LinkWatches(Watches):
                     self._link.tell(frames.Watch(new))
             yield
 
-    def end(self) -> None:
-        self._before.end()
-
     def again(self) -> None:
         """Tells a new owner what is watched; it answers that all of it may have published."""
         with self._telling:
