@@ -15,10 +15,12 @@ from process_kit import Other
 import planstep
 from planstep.runtime.processes import link as link_module
 from planstep.runtime.processes import next_owner
+from planstep.runtime.processes.calls import CALLS
 from planstep.runtime.processes.ids import BLOCK, Blocks
 from planstep.runtime.processes.nudge import Nudge
 from planstep.runtime.processes.server import Server
 from planstep.store.owner_lock import OwnerLock
+from planstep.store.process_socket import Listener
 
 
 class Struck(Exception):
@@ -225,3 +227,47 @@ def test_a_process_closes_while_it_becomes_the_owner(
     assert told == [False]
     with planstep.open(tmp_path / "s") as again:
         assert again.owner == os.getpid()
+
+
+def test_an_owner_without_descriptors_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not look for the same connection again and again; who connects waits."""
+    tries = 0
+    accept = Listener.accept
+
+    def full(self: Listener) -> Any:
+        nonlocal tries
+        tries += 1
+        if held.is_set():
+            return accept(self)
+        raise planstep.IoError("Too many open files")
+
+    held = threading.Event()
+    monkeypatch.setattr(Listener, "accept", full)
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("n")
+        threading.Timer(1.0, held.set).start()
+        with Other(tmp_path / "s") as other:
+            other.run("db.table('n').put('k', 1)")
+        assert db.table("n").get("k") == 1
+    assert tries < 100
+
+
+def test_a_call_that_fails_oddly_ends_no_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db, Other(tmp_path / "s") as other:
+        db.create_table("n")
+        monkeypatch.setitem(CALLS, "stats", lambda runtime: {1, 2})
+        with pytest.raises(planstep.PlanstepError, match="set"):
+            other("db.context.runtime.link.call('stats')")
+        other.run("db.table('n').put('k', 1)")
+
+        def no_threads(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(db.context.runtime.server, "call", no_threads)
+        with pytest.raises(planstep.StoreClosed, match="new thread"):
+            other("db.context.runtime.link.call('stats')")
+        db.table("n").put("k", 2)

@@ -110,9 +110,10 @@ class Peer(Sink):
             if self._waiting or not self._taken(frame):
                 self._waiting.append(frame)
 
-    def go_on(self) -> None:
-        """Tries again what had no room."""
+    def go_on(self) -> bool:
+        """Tries again what had no room; returns whether it was taken."""
         self._guarded(self._try_waiting)
+        return not self.stalled
 
     def _try_waiting(self) -> None:
         while self._waiting and self._taken(self._waiting[0]):
@@ -285,7 +286,9 @@ class Peer(Sink):
         self._nudge()
 
     def returned(self, number: int, value: Any) -> None:
-        self._others.append(frames.Return(number, value))
+        frame = frames.Return(number, value)
+        encode(frame)  # a value that cannot be sent is this call's error, and not the server's
+        self._others.append(frame)
 
     def failed(self, number: int, form: frames.ErrorForm) -> None:
         self._others.append(frames.CallFailed(number, form))

@@ -16,13 +16,14 @@ import selectors
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import IoError, PlanstepError
 from ...logs import process_refused
 from ...proto.frames import Call, Frame
-from ...store.process_socket import Listener
+from ...store.process_socket import ForeignPeer, Listener
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LINKS_MAX = 256
 _STALLED_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
+_REST_SECONDS = 0.2
 _TICK_SECONDS = 1.0
 _SETTLE_SECONDS = 1.0
 """How long those that have lost an owner may take to bring their shares to the next one."""
@@ -75,6 +77,7 @@ class Server:
         )
         self._settles_at = time.monotonic() + _SETTLE_SECONDS if follows else None
         self._ticked = 0.0
+        self._accepts_at: float | None = None  # after a failure to accept
         self._listener = listener
         self._folder = listener.folder
         self._selector = selectors.DefaultSelector()
@@ -105,8 +108,9 @@ class Server:
                         self._accept()
                 if stalled and not self._closing:
                     for peer in self.peers.values():
-                        peer.go_on()
+                        self._take(peer, peer.go_on)
                 self._hear_out()
+                self._accept_again()
                 self._look_at_shares()
                 self._lead()
                 self._send()
@@ -122,7 +126,14 @@ class Server:
         """Returns the time after which there is something to do though nothing has come."""
         if stalled:
             return _STALLED_SECONDS
+        if self._accepts_at is not None:
+            return _REST_SECONDS
         return _TICK_SECONDS if self._settles_at is not None or self.shares.busy else None
+
+    def _accept_again(self) -> None:
+        if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
+            self._accepts_at = None
+            self._selector.register(self._listener.socket, selectors.EVENT_READ)
 
     def _look_at_shares(self) -> None:
         now = time.monotonic()
@@ -162,10 +173,15 @@ class Server:
 
     def _receive(self, peer: Peer) -> bool:
         """Takes what has arrived on a link; returns whether there may be more."""
+        return self._take(peer, peer.receive)
+
+    def _take(self, peer: Peer, work: Callable[[], bool]) -> bool:
         try:
             room_for_a_turn()
-            return peer.receive()
-        except (OSError, PlanstepError) as error:
+            return work()
+        except MemoryError:
+            raise
+        except Exception as error:  # one link ends, and neither the owner nor the others
             peer.fail(error)
             return False
 
@@ -216,8 +232,13 @@ class Server:
     def _accept(self) -> None:
         try:
             accepted = self._listener.accept()
-        except IoError as error:  # of another user, or no descriptor is left
+        except ForeignPeer as error:
             process_refused(self._folder, error)
+            return
+        except IoError as error:  # no descriptor is left; who wants to attach waits
+            process_refused(self._folder, error)
+            self._selector.unregister(self._listener.socket)
+            self._accepts_at = time.monotonic() + _REST_SECONDS
             return
         if accepted is None:
             return
