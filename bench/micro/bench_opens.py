@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.bench.proof.disks.no_sockets import NO_SOCKETS
 from planstep.spark.picture import opened_view
 
 SIZES = (1_000, 500_000)
@@ -32,7 +33,7 @@ def _made(folder: Path, rows: int, replayed: bool) -> Path:
             with db.transaction() as tx:
                 tx.write("clicks", {"ms": n}, key=f"u{n % 10}")
                 tx.put("totals", n % rows, {"v": -n})
-        shutil.copytree(made, copy)  # as a kill would leave it
+        shutil.copytree(made, copy, ignore=NO_SOCKETS)  # as a kill would leave it
     return copy
 
 

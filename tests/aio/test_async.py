@@ -89,7 +89,16 @@ def test_every_name_of_the_other_face_is_here() -> None:
         (planstep.Writer, AsyncWriter),
         (planstep.Reader, planstep.AsyncReader),
     ]
-    attributes = {"step", "name", "topic", "path", "consumer", "max_records", "max_bytes"}
+    attributes = {
+        "step",
+        "name",
+        "topic",
+        "path",
+        "consumer",
+        "max_records",
+        "max_bytes",
+        "context",
+    }
     for sync, other in pairs:
         for name in [n for n in dir(sync) if not n.startswith("_")]:
             if name in attributes and not callable(getattr(sync, name, None)):

@@ -32,7 +32,8 @@ def test_what_is_measured_is_what_was_run_and_a_test_that_fails_is_a_violation(
     result = measure(options, (group,), whole=False)
     assert len(result.violations) == 2 and "FAILED" in result.violations[0]
     assert 0 < result.figures["tablets_percent"] < cover.CORES_PERCENT
-    assert result.figures["coordinator_percent"] == 0
+    # Its modules that the runtime imports are loaded, and do nothing.
+    assert result.figures["coordinator_percent"] < result.figures["tablets_percent"] / 2
 
 
 def test_what_is_installed_has_no_tests_to_run(

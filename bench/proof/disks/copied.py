@@ -27,6 +27,7 @@ from ....store.verify import Problem, verify
 from .calls import failing_calls
 from .engines import abandon, wait_stable
 from .load import Load, Log, check
+from .no_sockets import NO_SOCKETS
 
 LATER = "later"
 _Open = Callable[[Path], Engine]
@@ -111,7 +112,7 @@ class _Restore(Backup):
         Load(db, log := Log()).transaction(LATER, LATER, 0)
         db.close()
         self.log.wrong += log.wrong
-        return Path(shutil.copytree(self.store, self.root / "dry"))
+        return Path(shutil.copytree(self.store, self.root / "dry", ignore=NO_SOCKETS))
 
     def real(self) -> Path:
         return self.store

@@ -22,6 +22,7 @@ from ....runtime import open_stores, replication
 from ....shared import runs
 from ....shared.registry import open_shared_log
 from ....store.verify import verify
+from .no_sockets import NO_SOCKETS
 from .shared_damage import ROW, Damage, Objects
 from .snapshots import snapshot
 
@@ -70,7 +71,7 @@ def make(folder: Path) -> list[Sample]:
     folder.mkdir(parents=True)
     with _open(a, log) as db:
         _write(db, 0, _OLD_COMMITS)
-    shutil.copytree(a, folder / "old")
+    shutil.copytree(a, folder / "old", ignore=NO_SOCKETS)
     db = _open(b, log)
     _write(db, 10, _COMMITS)
     shutil.copytree(log, folder / "unfinished")
@@ -93,7 +94,7 @@ def _with_snapshots(folder: Path) -> Sample:
     with mock.patch.object(runs, "RUN_TURNS", _RUN_TURNS):
         with _open(machine, log) as db:
             _write(db, 0, _OLD_COMMITS)
-        shutil.copytree(machine, old)
+        shutil.copytree(machine, old, ignore=NO_SOCKETS)
         with _open(machine, log) as db:
             for n in range(2):
                 _write(db, 10 * (1 + n), _COMMITS)
@@ -138,7 +139,7 @@ def _planted(folder: Path, sample: Sample, which: str, damage: Damage | None) ->
             (log / name).parent.mkdir(exist_ok=True, parents=True)
             (log / name).write_bytes(data)
     if (kept := sample.folders[which]) is not None:
-        shutil.copytree(kept, machine)
+        shutil.copytree(kept, machine, ignore=NO_SOCKETS)
     return log, machine
 
 

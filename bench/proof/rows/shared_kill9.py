@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 from ....errors import PlanstepError
 from ..disks.forked import Child, Silent
+from ..disks.no_sockets import NO_SOCKETS
 from ..disks.owners import COUNT, Found, Machine, look, look_aside, own, prepare
 from ..parallel import gather
 from .registry import RowOptions, RowResult
@@ -244,7 +245,7 @@ class Striker:
             return
         if what == "kept":
             shutil.rmtree(older, ignore_errors=True)
-            shutil.copytree(folder, older)
+            shutil.copytree(folder, older, ignore=NO_SOCKETS)
             return
         shutil.rmtree(folder)
         self.result.faults[f"folder {what}"] += 1

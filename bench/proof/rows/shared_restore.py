@@ -33,6 +33,7 @@ from ....store.files import Files
 from ....store.verify import verify
 from ..disks.engines import stores_of
 from ..disks.forked import Child, Say
+from ..disks.no_sockets import NO_SOCKETS
 from ..disks.snapshots import (
     commit,
     held,
@@ -194,7 +195,7 @@ def _base(home: Path, say: Say, listen: int) -> None:
     url = (home / "log").as_uri()
     with open_owner(home / "owner", url) as db:
         prepare(db)
-    shutil.copytree(home / "owner", home / "behind")
+    shutil.copytree(home / "owner", home / "behind", ignore=NO_SOCKETS)
     with open_owner(home / "owner", url) as db:
         for n in range(60):
             commit(db, n)
@@ -272,7 +273,7 @@ def kill_at_points(work: _Kills) -> RowResult:
     killed = KILLED[work.what]
     for n in range(1 + work.first, _POINTS_MAX, work.each):
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(base, folder)
+        shutil.copytree(base, folder, ignore=NO_SOCKETS)
         child = Child(partial(killed.body, work, folder, n))
         said = child.wait()
         if child.code == 0:

@@ -570,14 +570,15 @@ class Runtime:
     def _leave_processes(self) -> None:
         """Takes nothing more from attached processes: what is not answered they hand in to the next owner.
 
-        Where this one is attached, it waits for its own answers.
+        Where this one is attached, it waits for its own answers. Without memory, the ends of the links must do.
         """
-        link = self.link
-        if link is not None:
-            link.drain(time.monotonic() + _ANSWERED_SECONDS)
-            link.close()
-        if self.server is not None:  # perhaps since the link found no other owner
-            self.server.take_no_more()
+        with suppress(MemoryError):
+            link = self.link
+            if link is not None:
+                link.drain(time.monotonic() + _ANSWERED_SECONDS)
+                link.close()
+            if self.server is not None:  # perhaps since the link found no other owner
+                self.server.take_no_more()
 
     def _join_side(self) -> None:
         """Waits for the maintenance thread, unless this is it; then closes what only read."""

@@ -82,7 +82,7 @@ class DiskStore:
         self._owned = owned
         self._lock = lock
         self._sync = sync
-        self._closed = False
+        self._closed = self._is_let_go = False
         self._shared: SharedTurns | None = None
         self._folder = Folder(folder, self.store_id, owned.files, segment_bytes, lock.folder)
         self._unsaved = Unsaved()
@@ -120,7 +120,8 @@ class DiskStore:
                 oldest_lease(folder, lock.folder)  # removes the leases of killed processes
                 self._show()
             except BaseException:
-                self._close_table()
+                self._table.disown()
+                self._table.close()
                 raise
         except BaseException:
             try:
@@ -497,6 +498,7 @@ class DiskStore:
         gets a last turn first.
         """
         if self._closed:
+            self._let_go()  # there was no memory for that
             return
         self._lock.check()
         try:
@@ -517,9 +519,8 @@ class DiskStore:
 
     def crash(self) -> None:
         """Releases the store and writes nothing, as the end of its process would; nothing once it is closed."""
-        if not self._closed:
-            self._closed = True
-            self._let_go()
+        self._closed = True
+        self._let_go()
 
     def _checkpointed(self) -> bool:
         """Writes everything to the tables; returns False if the disk is full, with all of it durable in the log."""
@@ -532,7 +533,10 @@ class DiskStore:
         return True
 
     def _let_go(self) -> None:
-        """Releases every resource even if one release raises; without the lock the store can be opened again."""
+        """Releases every resource, once, even if one release raises; then the store can be opened again."""
+        if self._is_let_go:
+            return
+        self._is_let_go = True
         try:
             if self._shared is not None:
                 with self._log.appending:  # it may be asked whether it is the owner still
@@ -542,16 +546,15 @@ class DiskStore:
                 self._folder.close()
             finally:
                 try:
-                    self._close_table()
+                    self._table.disown()  # views of this process may go on with it
                 finally:
                     try:
-                        self._released.close()
+                        self._table.close()
                     finally:
-                        self._owned.release()
-
-    def _close_table(self) -> None:
-        self._table.disown()  # views of this process may go on with it
-        self._table.close()
+                        try:
+                            self._released.close()
+                        finally:
+                            self._owned.release()
 
 
 def _own(table: Table | None, folder: Path, store_id: bytes) -> Table:

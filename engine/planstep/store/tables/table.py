@@ -555,9 +555,12 @@ class Table:
         return self
 
     def close(self) -> None:
-        with self._sharing:
+        self._sharing.acquire()  # `with` needs memory, and there may be none
+        try:
             self._users -= 1
             last = self._users <= 0
+        finally:
+            self._sharing.release()
         if last:
             close_environment(self._env, self._file)
             self._close_checked()
