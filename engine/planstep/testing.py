@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .api.context import MEMORY
 from .api.engine import Engine
 from .api.open_engine import Settings
-from .api.slots import Slot
+from .api.slots import MEMORY, Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .host.inputs import Commit as CommitInput
 from .host.inputs import StageInput

@@ -22,6 +22,7 @@ from ..errors import EngineClosed, ForkedProcess, NotSupported, UnknownName
 from ..proto.ids import Place
 from .arguments import brief, check_worker
 from .retry import Losers
+from .slots import MEMORY
 from .snapshot import SnapshotView
 from .topics.group_registry import GroupRegistry
 from .topics.linger_timer import Lingering
@@ -41,7 +42,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-MEMORY = ":memory:"
 _contexts: "WeakSet[Context]" = WeakSet()
 
 

@@ -24,9 +24,8 @@ from ..proto.kafka.settings import KafkaSettings
 from ..proto.mode_settings import ModeSettings
 from ..proto.pulsar.settings import PulsarSettings
 from .arguments import brief, seconds, whole
-from .context import MEMORY
 from .shared_settings import of_plain, plain
-from .slots import Slot, folder_of, in_use, slot_of
+from .slots import MEMORY, Slot, folder_of, in_use, slot_of
 
 if TYPE_CHECKING:
     from ..runtime.runtime import Runtime

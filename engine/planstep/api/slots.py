@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 
+MEMORY = ":memory:"
+"""The path of stores in memory, which have no slot."""
+
+
 def in_use(why: str) -> StoreInUse:
     """Makes the error of an open engine of this process that cannot be shared."""
     error = StoreInUse(os.getpid(), None)

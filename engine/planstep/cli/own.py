@@ -31,6 +31,9 @@ def own(
     durability: Annotated[
         str, typer.Option(help='"full": commits survive power loss; "os": the process.')
     ] = "full",
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the store where there is none.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Own a store, and do nothing else, so that other processes attach to this one.
@@ -53,7 +56,7 @@ def own(
             signal.signal(number, _interrupt)
     owner = None
     try:
-        with planstep.open(store, durability=_durability(durability)) as db:
+        with planstep.open(store, create=create, durability=_durability(durability)) as db:
             while until is None or time.monotonic() < until:
                 if owner != db.owner:
                     owner = db.owner
