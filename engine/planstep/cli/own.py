@@ -14,7 +14,7 @@ import typer
 
 import planstep
 
-from .output import print_json, sleep_while_read
+from .output import check_is_store, print_json, sleep_while_read
 from .values import duration
 
 _LOOK_SECONDS = 0.2
@@ -49,6 +49,8 @@ def own(
 
     Example: planstep own shop
     """
+    if not create:
+        check_is_store(store)
     limit = None if seconds is None else duration(seconds, "--for")
     until = None if limit is None else time.monotonic() + limit
     for number in (signal.SIGINT, signal.SIGTERM):
