@@ -198,3 +198,22 @@ def test_an_engine_that_rests_is_closed(tmp_path: Path) -> None:
         closing.start()
         closing.join(60)
         assert not closing.is_alive()
+
+
+async def test_an_event_loop_does_not_wait_for_ids_of_an_owner_that_is_stopped(
+    tmp_path: Path,
+) -> None:
+    with Other(tmp_path / "s") as owner:
+        owner.run("db.create_table('n')")
+        async with planstep.open_async(tmp_path / "s") as db:
+            await db.table("n").put("k", 1)
+            owner.signal(signal.SIGSTOP)
+            try:
+                with pytest.raises(planstep.Overloaded, match=r"is stopped \(SIGSTOP\)"):
+                    begun = [db.transaction() for _ in range(300)]
+                    assert not begun
+            finally:
+                owner.signal(signal.SIGCONT)
+            async with db.transaction() as tx:
+                await tx.put("n", "k", 2)
+            assert await db.table("n").get("k") == 2

@@ -10,6 +10,7 @@ never waits: what the socket has no room for is sent by the own thread.
 Next: next_owner.py.
 """
 
+import asyncio
 import select
 import selectors
 import threading
@@ -19,7 +20,15 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ...errors import EngineClosed, IoError, PlanstepError, ProtocolError, StoreClosed, reason
+from ...errors import (
+    EngineClosed,
+    IoError,
+    Overloaded,
+    PlanstepError,
+    ProtocolError,
+    StoreClosed,
+    reason,
+)
 from ...host.inputs import (
     AtomicDeliver,
     CommitAgain,
@@ -57,6 +66,7 @@ Sent: TypeAlias = CommitInput | StageInput | Deliver | AtomicDeliver
 _RECEIVED_MAX = 256 << 10
 _LOOK_SECONDS = 0.5
 _CALL_SECONDS = 30.0
+_LOOP_SECONDS = 0.1
 
 
 class Link:
@@ -256,14 +266,17 @@ class Link:
         self._send(frames.NewIds())
 
     def _wait_ids(self, ids: Ids) -> None:
-        deadline = time.monotonic() + _CALL_SECONDS
+        """Waits for ids; IoError. On the thread of an event loop Overloaded soon: others wait for that loop."""
+        loops = _runs_a_loop()
+        deadline = time.monotonic() + (_LOOP_SECONDS if loops else _CALL_SECONDS)
         pause = 0.0002
         asked = time.monotonic()
         while ids.empty and not self._owns:
             self._runtime.turns.check_open()
             now = time.monotonic()
             if now > deadline:
-                raise IoError(f"{self.doubt()}; no transaction can begin until then")
+                text = f"{self.doubt()}; no transaction can begin until then"
+                raise Overloaded(f"{text}: try again") if loops else IoError(text)
             if now - asked > _LOOK_SECONDS:  # the owner that was asked may be gone
                 self._ask_ids()
                 asked = now
@@ -491,3 +504,12 @@ class Link:
         self._nudge.close()
         self._awake.close()
         self._selector.close()
+
+
+def _runs_a_loop() -> bool:
+    """Returns whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
