@@ -271,3 +271,24 @@ def test_a_call_that_fails_oddly_ends_no_owner(
         with pytest.raises(planstep.StoreClosed, match="new thread"):
             other("db.context.runtime.link.call('stats')")
         db.table("n").put("k", 2)
+
+
+def test_a_process_without_descriptors_goes_on_once_it_has_some(tmp_path: Path) -> None:
+    owner = Other(tmp_path / "s")
+    owner.run("db.create_table('n')")
+    with Other(tmp_path / "s") as other:
+        other.run(
+            "import resource\n"
+            "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))\n"
+            "tx = db.transaction()\n"
+            "tx.put('n', 'k', 1)\n"
+            "future = tx.submit()\n"
+            "first = future.result(60)"
+        )
+        owner.kill()
+        other.run("tx = db.transaction()\ntx.put('n', 'k', 2)\nfuture = tx.submit()")
+        assert not other("time.sleep(0.5) or future.done()")
+        other.run("resource.setrlimit(resource.RLIMIT_NOFILE, limits)")
+        other.run("second = future.result(60)")
+        assert other("db.table('n').get('k')") == 2

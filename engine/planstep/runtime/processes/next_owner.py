@@ -6,6 +6,7 @@
 Next: ../change_of_owner.py.
 """
 
+import errno
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -53,18 +54,8 @@ class NextOwner:
             time.sleep(pause)
             pause = min(max(2 * pause, _PAUSE_SECONDS), _PAUSE_MAX_SECONDS)
             try:
-                lock = OwnerLock(self._folder / "lock", 0, share=True)
-            except StoreInUse:
-                pass
-            else:
-                try:
-                    self._own(lock)
+                if self._owned():
                     return OWNED
-                except (StoreInUse, NoSpace, IoError) as error:
-                    self.state = f"this process cannot own it: {error}"
-                    tried_again("owning the store", error)
-                    pause = _AGAIN_SECONDS
-            try:
                 return attach(
                     self._folder,
                     self._store_id,
@@ -76,7 +67,27 @@ class NextOwner:
                 pass
             except OwnerSilent as error:
                 self.state = str(error)
+            except IoError as error:
+                if not _is_for_now(error):
+                    raise
+                self.state = str(error)
+                pause = _AGAIN_SECONDS
         return None
+
+    def _owned(self) -> bool:
+        """Owns the store if nobody does; False where another process has the lock, or this one cannot now."""
+        try:
+            lock = OwnerLock(self._folder / "lock", 0, share=True)
+        except StoreInUse:
+            return False
+        try:
+            self._own(lock)
+            return True
+        except (StoreInUse, NoSpace, IoError) as error:
+            self.state = f"this process cannot own it: {error}"
+            tried_again("owning the store", error)
+            time.sleep(_AGAIN_SECONDS)
+            return False
 
     def _own(self, lock: OwnerLock) -> None:
         from ..change_of_owner import become_owner  # imports open_stores, which opens links
@@ -91,3 +102,13 @@ class NextOwner:
             runtime.share(link.said, follows=True)
         except PlanstepError as error:
             not_shared(str(self._path), error)
+
+
+def _is_for_now(error: IoError) -> bool:
+    """Returns whether the system only lacks descriptors or memory."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    )
