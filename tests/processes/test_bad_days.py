@@ -20,7 +20,7 @@ from planstep.runtime.processes.ids import BLOCK, Blocks
 from planstep.runtime.processes.nudge import Nudge
 from planstep.runtime.processes.server import Server
 from planstep.store.owner_lock import OwnerLock
-from planstep.store.process_socket import Listener
+from planstep.store.process_socket import Listener, connect
 
 
 class Struck(Exception):
@@ -292,3 +292,13 @@ def test_a_process_without_descriptors_goes_on_once_it_has_some(tmp_path: Path) 
         other.run("resource.setrlimit(resource.RLIMIT_NOFILE, limits)")
         other.run("second = future.result(60)")
         assert other("db.table('n').get('k')") == 2
+
+
+def test_who_connects_and_says_nothing_holds_no_link(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        link, _ = connect(tmp_path / "s" / "host-0")
+        with link:
+            link.settimeout(60)
+            until(lambda: db.stats()["processes"]["attached"])
+            assert link.recv(1) == b""
+        assert db.stats()["processes"]["attached"] == 0

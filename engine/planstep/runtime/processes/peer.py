@@ -14,6 +14,7 @@ Next: calls.py.
 import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -68,7 +69,8 @@ class Peer(Sink):
         """Nothing more is received: what is left to send is sent, then the link is closed."""
         self.gone = False
         """Nothing can be sent either."""
-        self._welcomed = False
+        self.welcomed = False
+        self.since = time.monotonic()
         self.linked = (server.runtime.generation, number)
         """The owner's generation and the number of the first link of the engine there."""
         self._server = server
@@ -245,7 +247,7 @@ class Peer(Sink):
             self._new_ids(),
         )
         self._others.append(welcome)
-        self._welcomed = True
+        self.welcomed = True
 
     def _new_ids(self) -> tuple[int, int]:
         first = self._runtime.new_block(BLOCK)
@@ -301,7 +303,7 @@ class Peer(Sink):
         """Refuses the link: says why, then closes it."""
         form = form_of(error)
         refusal = (
-            frames.Stopped(form) if self._welcomed else frames.Refused(str(error)[:20_000], form)
+            frames.Stopped(form) if self.welcomed else frames.Refused(str(error)[:20_000], form)
         )
         self._others.append(refusal)
         self.ended = True
@@ -351,7 +353,7 @@ class Peer(Sink):
             self._runtime.turns.watches.remove((tablet,), wake)
         self._watched.clear()
         self._client.end()
-        if self._welcomed and not self._runtime.turns.closed:
+        if self.welcomed and not self._runtime.turns.closed:
             self._runtime.hooks.client_left("{}.{}".format(*self.linked))
         for tx in self._staged:
             self._runtime.transactions.rollback(tx)

@@ -41,6 +41,8 @@ _STALLED_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.2
 _TICK_SECONDS = 1.0
+_HELLO_SECONDS = 5.0
+"""How long a process that connects may take to say who it is: it holds a link."""
 _SETTLE_SECONDS = 1.0
 """How long those that have lost an owner may take to bring their shares to the next one."""
 _RECEIVED_TIMES = 64
@@ -111,7 +113,7 @@ class Server:
                         self._take(peer, peer.go_on)
                 self._hear_out()
                 self._accept_again()
-                self._look_at_shares()
+                self._look_round()
                 self._lead()
                 self._send()
                 if self._closing:
@@ -128,15 +130,24 @@ class Server:
             return _STALLED_SECONDS
         if self._accepts_at is not None:
             return _REST_SECONDS
-        return _TICK_SECONDS if self._settles_at is not None or self.shares.busy else None
+        ticks = self._settles_at is not None or self.shares.busy or self._strangers()
+        return _TICK_SECONDS if ticks else None
+
+    def _strangers(self) -> list[Peer]:
+        """Returns the links whose processes have not said who they are."""
+        return [peer for peer in self.peers.values() if not peer.welcomed]
 
     def _accept_again(self) -> None:
         if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
             self._accepts_at = None
             self._selector.register(self._listener.socket, selectors.EVENT_READ)
 
-    def _look_at_shares(self) -> None:
+    def _look_round(self) -> None:
+        """Does what is due though nothing has come."""
         now = time.monotonic()
+        for peer in self._strangers():
+            if now - peer.since > _HELLO_SECONDS:
+                self._drop(peer)
         if self._settles_at is not None and now >= self._settles_at:
             self._settles_at = None
             self.shares.settle()
