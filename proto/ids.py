@@ -6,6 +6,7 @@ tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, ho
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 COORDINATOR, CATALOGUE, PARTITION, SHARD, PROXY, HOST = 1, 2, 3, 4, 5, 6
@@ -35,8 +36,8 @@ class Place(NamedTuple):
     n: int | None
 
 
-def tx_id(generation: int, counter: int) -> bytes:
-    return _TX.pack(generation, counter)
+tx_id: Callable[[int, int], bytes] = _TX.pack
+"""(generation, counter) → a transaction's id; each transaction calls it."""
 
 
 def tx_text(tx: bytes) -> str:

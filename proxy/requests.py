@@ -77,8 +77,7 @@ class Exchange(Generic[S]):
         """Timers to start: (delay in ms, token); `wake(token)` when one fires."""
         self.ended: list[Ended] = []
         self.requests = 0
-        self.late_ms: float = settings.request_timeout_ms
-        """How long a request that is late has waited."""
+        self._waited_ms: float | None = None
         self._of_tx: dict[bytes, int] = {}
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -154,10 +153,15 @@ class Exchange(Generic[S]):
 
     def lost(self) -> None:
         """Notes that no request on its way is answered any more: each is late now, as if its time were over."""
-        self.late_ms = 0
+        self._waited_ms = 0
         for number in list(self._waiting):
             self.wake(number)
-        self.late_ms = self.settings.request_timeout_ms
+        self._waited_ms = None
+
+    @property
+    def late_ms(self) -> float:
+        """Returns how long a request that is late has waited, in milliseconds."""
+        return self.settings.request_timeout_ms if self._waited_ms is None else self._waited_ms
 
     # calls -------------------------------------------------------------------------------------
 

@@ -226,7 +226,8 @@ def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
     """Otherwise each start would add one more periodic scan for old transactions."""
     with open_store() as db:
         runtime: Any = db._runtime
-        node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[])
+        node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[], link=None)
+        node.take = node.inbox.append
         scan = Deliver(tablet_id(TRANSACTIONS, 0, 0), Wake(SCAN))
         put_off: list[Callable[[], None]] = []
         after = runtime.turns.delays.after

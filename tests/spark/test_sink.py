@@ -282,9 +282,9 @@ def test_what_a_killed_driver_staged_goes_with_the_next_commit(
     assert staged(path) == [kept]
 
 
-def test_a_store_that_another_process_owns(path: str, begin: Begin) -> None:
+def test_a_store_that_another_process_owns_alone(path: str, begin: Begin) -> None:
     table = pa.table({"value": ["x"]})
-    with planstep.open(path) as db:
+    with planstep.open(path, share=False) as db:
         db.create_topic("t", format="utf8")
         job = begin(table, topic="t", wait=0.05)
         with pytest.raises(

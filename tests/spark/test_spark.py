@@ -159,7 +159,7 @@ def test_a_task_that_fails_once(spark: Any, path: str, tmp_path: Path) -> None:
 def test_a_job_that_fails_leaves_nothing(spark: Any, path: str) -> None:
     from pyspark.errors import PySparkException
 
-    with planstep.open(path) as db:
+    with planstep.open(path, share=False) as db:
         db.create_topic("t", format="json")
         frame = spark.range(10)
         for options, message in (

@@ -272,8 +272,8 @@ def test_consumers_with_gaps(path: str, begin: Begin, read: Callable[..., Any]) 
 
 
 def test_the_process_that_owns_the_store(kit: Kit) -> None:
-    """It commits with the engine that is open there; another process cannot meanwhile."""
-    with planstep.open(kit.path) as db:
+    """It commits with the engine that is open there; another process cannot if that owns the store alone."""
+    with planstep.open(kit.path, share=False) as db:
         with transaction(db) as tx:
             tx.write(kit.users("ann"), topic="by-user")
         assert db.topic("by-user").read(timeout=30).values == ["of ann"]

@@ -282,7 +282,8 @@ class Handle:
 
     def _begin(self) -> Transaction:
         """Begins the transaction of one call."""
-        return self._context.begin(statement=True)
+        opened = self._opened  # a property costs a call
+        return (self._context if opened.forked else opened).begin(statement=True)
 
 
 def of_now(

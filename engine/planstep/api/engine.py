@@ -117,7 +117,8 @@ class Engine(EngineAdministration, Closing):
         `worker`: mode "kafka": the transactional id to write under, taken from its holder if that has a
         transaction open; None: an id from a pool. No other mode needs identities.
         """
-        return self.context.begin(worker)
+        opened = self._opened  # a property costs a call
+        return (self.context if opened.forked else opened).begin(worker)
 
     def run(
         self,

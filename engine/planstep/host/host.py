@@ -213,8 +213,9 @@ class Host:
         self.history.forget(self._horizon, now_ms)
         if self.proxy is not None:
             released.results = self.proxy.take()
-        if self._repeated is not None and self._repeated.is_busy:
-            released.repeated = self._repeated.durable()
+        repeated = self._repeated
+        if repeated is not None and (repeated.journal or repeated.partial):  # not a call each turn
+            released.repeated = repeated.durable()
         self.delivery.release(released, again, self.store.counters.syncs - syncs)
         return released
 
@@ -490,6 +491,8 @@ class Host:
     # undoing -------------------------------------------------------------------------------
 
     def _mark(self) -> tuple[Any, ...]:
+        repeated = self._repeated
+        changed = repeated is not None and (repeated.journal or repeated.partial)
         return (
             self.turn.savepoint(),
             self.proxy.mark() if self.proxy is not None else None,
@@ -497,7 +500,7 @@ class Host:
             self.delivery.mark(),
             len(self.superseded),
             self._registry.mark() if self._others else 0,
-            self._repeated.mark() if self._repeated is not None else (0, 0),
+            repeated.mark() if repeated is not None and changed else (0, 0),
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:

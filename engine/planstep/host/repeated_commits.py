@@ -103,11 +103,6 @@ class RepeatedCommits:
 
     # one turn ------------------------------------------------------------------------------
 
-    @property
-    def is_busy(self) -> bool:
-        """The running turn has changed something here."""
-        return bool(self.journal or self.partial)
-
     def mark(self) -> tuple[int, int]:
         return len(self.journal), len(self.partial)
 

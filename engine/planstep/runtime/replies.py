@@ -101,9 +101,12 @@ class ReplyBook:
             for tx, answer in self.answers.copy().items():
                 self.admission.let_go(tx)
                 waiter = self.waiting.get(tx)
-                if waiter is not None and isinstance(waiter.future, Sink):
-                    waiter.future.take(tx, answer)
-                elif waiter is not None and waiter.future is not None:
+                future = None if waiter is None else waiter.future
+                if waiter is None or future is None:
+                    pass
+                elif isinstance(future, Sink):
+                    future.take(tx, answer)
+                else:
                     if waiter.attended:
                         self.attended[tx] = waiter  # before its thread can see the answer
                     waiter.answer = answer

@@ -329,10 +329,16 @@ class TurnLoop:
             for result in released.results:
                 if result.reason is not None:
                     self._aborted(result)
-                else:
-                    if result.step and self.watches.watched:
+                elif not result.step:
+                    self.committed_at(result.tx, 0, 0, {})
+                else:  # not `committed_at`: a call for each commit
+                    if self.watches.watched:
                         self.watches.wake(result.details)
-                    self.committed_at(result.tx, result.step, result.n, result.details)
+                    self.committed += 1
+                    place = Place(result.step, result.n)
+                    self._replies.answers[result.tx] = Commit(
+                        result.tx, place, result.details, self.names.of_tablet
+                    )
             if node.changed.listening:
                 node.changed.ring()
             if node.host.number:

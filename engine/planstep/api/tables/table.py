@@ -39,8 +39,9 @@ class Table(Handle):
         return self._context.table(self.name)
 
     def _begin(self) -> Transaction:
-        self._context.check_writable()
-        return self._context.begin()
+        context = self._context
+        context.check_writable()
+        return context.begin()
 
     @property
     def format(self) -> str:
