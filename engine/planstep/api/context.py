@@ -93,8 +93,8 @@ class Context:
         """Returns the context to use in this process. In a fork it is another one: the child has opened the store
         by itself, and is attached to its owner.
         """
-        if not self.forked or self.closed or self.path == MEMORY:
-            return self
+        if not self.forked or self.closed or self.path == MEMORY or self.settings.follow:
+            return self  # a follower's folder is followed by one process
         with self._adopting:
             if self._adopted is None:
                 self._adopted = self._open_again(self.path)
