@@ -1,7 +1,9 @@
 """Tests closing an engine of mode "kafka": requested ends happen and can be read, open transactions are aborted, no
 reader waits."""
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +90,24 @@ def test_closing_waits_for_no_host_that_is_stopped(
     monkeypatch.undo()
     with planstep.open(tmp_path / "s") as db:
         until(lambda: db.topic("t").read().values == ["a", "b"])
+
+
+def test_closing_ends_though_something_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance may ask again and again while one marker never arrives."""
+    counts = itertools.cycle([2, 1])
+    rests = 0
+
+    def rest(seconds: float) -> None:
+        nonlocal rests
+        rests += 1
+        assert rests < 100_000, "it waits for ever"
+
+    with planstep.open(":memory:", mode="kafka") as db:
+        with monkeypatch.context() as patch:
+            patch.setattr(db._runtime.hooks, "_under_way", lambda: next(counts))
+            clock = SimpleNamespace(sleep=rest, monotonic=client_hooks.time.monotonic)
+            patch.setattr(client_hooks, "time", clock)
+            db._runtime.hooks._wait_for_ends()
 
 
 @pytest.mark.parametrize("hosts", [1, 2])

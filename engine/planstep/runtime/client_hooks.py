@@ -178,10 +178,11 @@ class ClientHooks(ModeHooks, ABC):
             self.client.close()
 
     def _wait_for_ends(self) -> None:
-        turns, patience, before = self.runtime.turns, _CLOSE_SECONDS, math.inf
+        turns, patience, least = self.runtime.turns, _CLOSE_SECONDS, math.inf
         while patience > 0 and turns.stopped is None and (left := self._under_way()):
-            patience = _CLOSE_SECONDS if left < before else patience - LOOK_SECONDS
-            before = left
+            # Below the least so far: what comes and goes, as trims that fail, must not keep it waiting.
+            patience = _CLOSE_SECONDS if left < least else patience - LOOK_SECONDS
+            least = min(least, left)
             time.sleep(LOOK_SECONDS)
 
     def _under_way(self) -> int:
