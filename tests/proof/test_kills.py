@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -122,6 +123,35 @@ def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) 
         before = len(killer.result.violations)
         killer.take_line(line)
         assert len(killer.result.violations) == before + 1
+
+
+def test_a_reader_shows_what_was_acknowledged_never_less_than_before(memory: Path) -> None:
+    killer = Killer(kill9.Work(LANES[0], memory, 1, 1))
+    killer.read = [0] * STREAMS
+    for line, right in (
+        ("r 2 1 0", True),
+        ("r 2 1 1", True),
+        ("r 2 0 1", False),
+        ("r", False),
+        ("x a view changed: log", False),
+    ):
+        before = len(killer.result.violations)
+        assert killer._take_read(line) is right
+        assert len(killer.result.violations) == before + (not right)
+    assert killer.read == [2, 1, 1]
+
+
+def test_what_a_reader_holds_stays_and_what_it_opens_follows(memory: Path) -> None:
+    with planstep.open(memory / "s") as db:
+        make(db)
+        streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
+        child = Child(partial(kill9._view, LANES[0], memory / "s"))
+        assert child.line() == "r 0 0 0"
+        for stream in streams:
+            stream.step()
+        child.tell()
+        assert child.line() == "r 1 1 1"
+        child.kill()
 
 
 def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:

@@ -105,19 +105,24 @@ def positions(topic: str) -> str:
 def content_of(db: Engine) -> Content:
     """Returns all that users see; in mode deterministic, from one snapshot. Topics must be utf8."""
     wait_stable(db)
-    content: Content = {}
     with db.context.open_view() as view:
-        for name in sorted(db.topics()):
-            bounds, content[name], content[positions(name)] = view.bounds(name), [], []
-            for partition, position in sorted(view.position(name, CONSUMER).items()):
-                start, entries = bounds[partition][0], read_all(view, name, partition)
-                if not db.context.runtime.hooks.has_places:
-                    # Offsets are of markers too: count the consumed records.
-                    start, position = 0, sum(offset < position for offset, _ in entries)
-                content[name].append([start, [value for _, value in entries]])
-                content[positions(name)].append(position)
-        for name in sorted(db.tables()):
-            content[name] = {str(key): value for key, value in view.scan(name)}
+        return content_in(db, view)
+
+
+def content_in(db: Engine, view: Any) -> Content:
+    """Returns all that an open view shows of the topics and tables that there are now."""
+    content: Content = {}
+    for name in sorted(db.topics()):
+        bounds, content[name], content[positions(name)] = view.bounds(name), [], []
+        for partition, position in sorted(view.position(name, CONSUMER).items()):
+            start, entries = bounds[partition][0], read_all(view, name, partition)
+            if not db.context.runtime.hooks.has_places:
+                # Offsets are of markers too: count the consumed records.
+                start, position = 0, sum(offset < position for offset, _ in entries)
+            content[name].append([start, [value for _, value in entries]])
+            content[positions(name)].append(position)
+    for name in sorted(db.tables()):
+        content[name] = {str(key): value for key, value in view.scan(name)}
     return content
 
 
