@@ -27,7 +27,7 @@ class AttachedRuntime:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    def begin_maintenance(self) -> None: ...
+    def begin(self) -> None: ...
 
 
 class Store:

@@ -192,7 +192,7 @@ def test_an_engine_that_rests_is_closed(tmp_path: Path) -> None:
     with Other(tmp_path / "s") as owner:
         owner.run("db.create_topic('t')")
         db = planstep.open(tmp_path / "s")
-        followed: Any = db.context.runtime._followed
+        followed: Any = db.context.runtime.followed
         until(lambda: followed._resting is not None)
         closing = threading.Thread(target=db.close, daemon=True)
         closing.start()

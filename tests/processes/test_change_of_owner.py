@@ -132,7 +132,7 @@ def test_an_engine_goes_on_as_the_owner(
     assert db.topic("in").read(partition=1)[-1].value == b"129"
     held = rows(db)
     assert dict(old.scan("t")) == before and old.read("in").values == records
-    follows = db._runtime._followed
+    follows = db._runtime.followed
     assert follows is not None and follows._older and follows.pin() is None
     old.close()
     until(lambda: not follows._older)  # nothing is kept for the former owner's content any more

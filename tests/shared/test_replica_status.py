@@ -76,7 +76,7 @@ def test_whole_snapshots_are_listed(tmp_path: Path) -> None:
     settings = Replicate((tmp_path / "log").as_uri(), snapshot_bytes=1)
     with planstep.open(tmp_path / "a", replicate=settings) as db:
         db.create_table("t").put("k", "v" * 100_000)
-        snapshotter: Any = db._runtime._snapshotter
+        snapshotter: Any = db._runtime.snapshotter
         snapshotter._make(1)
         found = status_of(settings)
     assert found.snapshots and found.end is not None

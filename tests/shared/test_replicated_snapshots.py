@@ -448,7 +448,7 @@ FileObjects.create = failing
 try:
     db.close()
 except KeyboardInterrupt:
-    print(struck.is_set(), runtime._snapshotter.ended.is_set(), flush=True)
+    print(struck.is_set(), runtime.snapshotter.ended.is_set(), flush=True)
 """
 
 

@@ -96,8 +96,8 @@ def test_snapshots_are_counted_with_their_owner(machines: Machines) -> None:
         db.create_table("t").put("k", "v" * 100_000)
         runtime = db._runtime
         before = db.stats()["shared_log"]["requests"]["put"]
-        runtime._snapshotter._make(1)
-        assert runtime._snapshotter._newest
+        runtime.snapshotter._make(1)
+        assert runtime.snapshotter._newest
         assert db.stats()["shared_log"]["requests"]["put"] >= before + 2  # tables, manifest
 
 

@@ -64,7 +64,7 @@ class Engine(EngineAdministration, Closing):
         self._backing_up = threading.RLock()
         self.lifetime = Lifetime(self._opened, slot, self._backing_up)
         if not settings.read_only:
-            runtime.begin_maintenance()
+            runtime.maintenance.begin()
 
     @property
     def context(self) -> Context:

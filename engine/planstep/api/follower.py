@@ -112,7 +112,7 @@ class Follower(Closing):
             raise in_use(f"{path} is open elsewhere in this process, to follow: close that first")
         slot = slot_of(path)
         store: Any = runtime.nodes[0].host.store
-        runtime.keeps_store = True
+        runtime.shutdown.keeps_store = True
         try:
             self.db.close()
             slot.store = store
@@ -120,7 +120,7 @@ class Follower(Closing):
         except BaseException:
             if self.db.closed:
                 store.crash()
-            runtime.keeps_store = False
+            runtime.shutdown.keeps_store = False
             raise
         finally:
             slot.store = None

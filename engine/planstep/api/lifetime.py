@@ -64,7 +64,7 @@ class Lifetime:
             last = self._begin_closing()
         if not last and not self._is_waited_for():
             self._ended.wait()
-        if last or not (self._ending or self.context.runtime.ended):  # interrupted twice
+        if last or not (self._ending or self.context.runtime.shutdown.ended):  # interrupted twice
             self._end()
 
     def _begin_closing(self) -> bool:
@@ -83,7 +83,7 @@ class Lifetime:
         interrupted: BaseException | None = None
         self._ending = True
         try:
-            while not runtime.ended:
+            while not runtime.shutdown.ended:
                 try:
                     context.drop()
                     with self._backing_up:  # a backup notices, and stops

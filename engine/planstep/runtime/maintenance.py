@@ -23,6 +23,7 @@ from ..proto.ids import CATALOGUE_ID, host_of, tablet_prefix
 from ..proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
 from .catalog import Dropped, Name, TopicInfo
 from .floors import Floors
+from .thread_pool import start
 from .wait_primitives import Latch, Signal
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Maintenance:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._wake = Signal()
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         # tablet → (summed to, bytes by the log's start: as it is, and as the trim that is due makes it)
         self._sizes: dict[int, tuple[int, dict[int, int]]] = {}
@@ -56,7 +58,31 @@ class Maintenance:
     def wake(self) -> None:
         self._wake.set()
 
-    def serve(self, stopping: Latch) -> None:
+    def begin(self) -> None:
+        """Begins the thread, once the face's settings and the mode's client are there. IoError."""
+        if self._thread is not None:
+            return
+        thread = threading.Thread(
+            target=self._serve,
+            args=(self._runtime.threads.stopping,),
+            name="planstep-maintenance",
+            daemon=True,
+        )
+        start(thread)
+        self._thread = thread
+
+    @property
+    def has_this_thread(self) -> bool:
+        return self._thread is threading.current_thread()
+
+    def end(self) -> None:
+        """Waits for the thread, unless this is it: engines' threads are stopping."""
+        self._wake.set()
+        thread = self._thread
+        if thread is not None and thread.is_alive() and not self.has_this_thread:
+            thread.join()
+
+    def _serve(self, stopping: Latch) -> None:
         while not stopping.is_set():
             self._wake.wait(_EVERY_SECONDS)
             if stopping.is_set():

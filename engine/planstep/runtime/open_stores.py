@@ -163,7 +163,7 @@ def _open_replicated(
             runtime.tail = Tail(runtime, shared.followed)
             runtime.fresh = runtime.tail.check
             runtime.shared_stats = runtime.tail.stats
-            runtime.threads.begin_thread("follower", runtime.tail.serve)
+            runtime.threads.begin_thread("follower", runtime.tail.serve, wake=runtime.tail.stop)
             return runtime
         begin_term(runtime, settings, shared)
         return runtime
@@ -179,7 +179,7 @@ def begin_term(runtime: Runtime, settings: Replicate, shared: Connection) -> Non
     store: Any = node.host.store
     node.linger = shared.log.linger if settings.linger is None else settings.linger
     runtime.shared_stats = shared.leading.stats
-    runtime.wait_less = partial(shared.leading.wait_less, FOLLOWER_TIMEOUT)
+    runtime.shutdown.wait_less = partial(shared.leading.wait_less, FOLLOWER_TIMEOUT)
     runtime.begin_snapshots(Snapshotter(store, settings, shared.log.counts, shared.leading))
     shared.leading.failed = partial(runtime.turns.put, node, Tick())
     if settings.reads == "confirmed":

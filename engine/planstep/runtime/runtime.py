@@ -3,6 +3,7 @@
     transactions ─▶ transactions.py       create, alter, drop ─▶ schema.py
     reads ─▶ snapshot_reads.py            trims ─▶ maintenance.py
     outcomes ─▶ outcomes.py               what differs by mode ─▶ mode_hooks.py
+    close ─▶ shutdown.py
 
 Reads see the last released step: rows through the store and the history.
 Next: ../api/engine.py, the face.
@@ -19,13 +20,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import (
-    EngineClosed,
     IoError,
     NotSupported,
     Undetermined,
 )
 from ..host.host import Host
-from ..host.inputs import Deliver, Rollback
+from ..host.inputs import Deliver
 from ..host.links import check_ends
 from ..host.modes import MODES
 from ..host.versions import BYTES_MAX, MS_MAX, History
@@ -51,6 +51,7 @@ from .network import Network
 from .process_shares import ProcessShares
 from .processes.ids import address_of
 from .replies import ReplyBook
+from .shutdown import Shutdown
 from .snapshot_reads import Snapshot
 from .snapshotting import Snapshotter
 from .statistics import stats
@@ -70,8 +71,8 @@ GENERATIONS = 1 << 32
 _LOOK_SECONDS = 0.5
 _FOLLOWED_SECONDS = 0.1
 """How often an attached engine looks at the marks by itself while it waits: the owner tells it sooner."""
-_ANSWERED_SECONDS = 5.0
-"""How long closing waits for answers that come from elsewhere."""
+_STATS_SECONDS = 5.0
+"""How long the owner's counters are waited for."""
 
 
 class Runtime:
@@ -115,8 +116,6 @@ class Runtime:
         """The address of this process's client, in modes that have one. It stays when the process becomes owner."""
         self.incarnation = str(self.generation) if linked is None else "{}.{}".format(*linked)
         """A name for this process that no other one with the store has, for its client's producers and members."""
-        self.wait_less: Callable[[], None] | None = None
-        """Has a shared log answer soon or never: closing was interrupted."""
         self.fresh: Callable[[], None] | None = None
         """Returns once what is released here is known to be the newest; None: it is, as nobody else writes."""
         self.shared_stats: Callable[[], dict[str, Any]] | None = None  # of a replicated store
@@ -125,8 +124,7 @@ class Runtime:
         """The link to the process that owns the store; None: this one does, or nobody can write here."""
         self.server: Server | None = None
         """Serves the processes that are attached to this owner."""
-        self.keeps_store = False  # at `close`, for whoever goes on with it
-        self.ended = False
+        self.shutdown = Shutdown(self)
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         check_ends([node.host.links for node in self.nodes])
         self.names = Names(stores[0])
@@ -152,7 +150,8 @@ class Runtime:
         self.schema = self.hooks.schema()
         self.views = self.hooks.views()
         self.following: Following | None = None
-        self._followed: Following | None = None  # until this process became the owner
+        self.followed: Following | None = None
+        """The same, also once this process became the owner."""
         self.transactions = self.hooks.transactions()
         self.outcomes = self.hooks.outcomes()
         if not read_only:
@@ -161,30 +160,13 @@ class Runtime:
                 with node.lock:
                     self._deliver_leftover(node)
         self.maintenance = Maintenance(self)
-        self._side: threading.Thread | None = None
-        self._snapshotter: Snapshotter | None = None
+        self.snapshotter: Snapshotter | None = None
         try:
             self.hooks.begin()
             self.threads.begin()
-        except BaseException as error:
-            self._end_threads()
-            if isinstance(error, RuntimeError):
-                raise _not_started(error) from error
+        except BaseException:
+            self.shutdown.end_threads()
             raise
-
-    def begin_maintenance(self) -> None:
-        """Starts the maintenance thread once the face's settings and mode "kafka"'s clients are there."""
-        side = threading.Thread(
-            target=self.maintenance.serve,
-            args=(self.threads.stopping,),
-            name="planstep-maintenance",
-            daemon=True,
-        )
-        try:
-            side.start()
-        except RuntimeError as error:
-            raise _not_started(error) from error
-        self._side = side
 
     def share(self, said: dict[str, Any], *, follows: bool = False) -> None:
         """Lets other processes attach to this owner. `said`, `follows`: see Server. IoError."""
@@ -194,7 +176,7 @@ class Runtime:
         said["confirms"] = self.fresh is not None
         said["incarnation"] = self.incarnation
         self.server = Server(self, store.listener(), said, follows=follows)
-        self.threads.begin_thread("processes", self.server.serve)
+        self.threads.begin_thread("processes", self.server.serve, wake=self.server.nudge.set)
 
     def attach(self, attached: "Accepted", next_owner: "NextOwner") -> None:
         """Sends all inputs of turns over a link from now on."""
@@ -216,21 +198,15 @@ class Runtime:
 
     def begin_snapshots(self, snapshotter: Snapshotter) -> None:
         """Starts the thread that makes the snapshots of a replicated store."""
-        try:
-            self.threads.begin_thread("snapshots", snapshotter.serve, self.threads.stopping)
-        except RuntimeError as error:
-            raise _not_started(error) from error
-        self._snapshotter = snapshotter
+        self.threads.begin_thread("snapshots", snapshotter.serve, self.threads.stopping)
+        self.snapshotter = snapshotter
 
     def follow(self, path: Path, limit_seconds: float | None = None) -> None:
         """Has the engine show what another process, which owns the store, has released by now. Its stores are views
         of that. `limit_seconds`: see following.py."""
-        self._followed = following = Following(self, path, limit_seconds)
+        self.followed = following = Following(self, path, limit_seconds)
         self.following = self.views.following = self.turns.watches = following
-        try:
-            self.threads.begin_thread("following", following.serve)
-        except RuntimeError as error:
-            raise _not_started(error) from error
+        self.threads.begin_thread("following", following.serve, wake=following.end)
 
     def _begin_generation(self, generation: int) -> None:
         """Begins the ids of a generation. Who takes one has its generation and number in one step, without a lock:
@@ -300,16 +276,15 @@ class Runtime:
             self._withdraw_staged()
             for node in self.nodes:
                 self._deliver_leftover(node)
-        if self._followed is not None:
-            self._followed.give_over()
+        if self.followed is not None:
+            self.followed.give_over()
         watches = self.turns.watches = Watches(self.turns.watches)
         watches.wake(list(watches.watched))
         self.threads.ticks = True
         for node in self.nodes:
             node.changed.ring()
             self.turns.poke(node)
-        if self._side is None:
-            self.begin_maintenance()
+        self.maintenance.begin()
         self.hooks.own()
         if link is not None:
             self.hooks.client_left(link.owner_incarnation)
@@ -452,7 +427,7 @@ class Runtime:
         collected = {**stats(self), **processes, **self.hooks.stats()}
         if self.link is not None:
             with suppress(IoError):  # no owner answers
-                collected["owner"] = self.link.call("stats", timeout=_ANSWERED_SECONDS)
+                collected["owner"] = self.link.call("stats", timeout=_STATS_SECONDS)
         return collected
 
     def stop_host(self, number: int) -> None:
@@ -481,113 +456,15 @@ class Runtime:
 
     def owns_this_thread(self) -> bool:
         """Returns whether the caller is on a thread that `close` waits for, as callbacks of futures are."""
-        here = threading.current_thread()
-        return here is self._side or self.threads.has(here)
-
-    def _end_threads(self, in_order: bool = False) -> None:
-        """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit.
-
-        `in_order`: a last snapshot may be made.
-        """
-        if self._snapshotter is not None:
-            self._snapshotter.end(in_order)
-        self.threads.stopping.set()
-        if self.server is not None:
-            self.server.nudge.set()
-        if self.tail is not None:
-            self.tail.stop()
-        if self._followed is not None:
-            self._followed.end()
-        self.maintenance.wake()
-        self.threads.end()
-        if self._snapshotter is not None:  # joining a thread again after an interrupt may not wait
-            self._snapshotter.ended.wait()
+        return self.maintenance.has_this_thread or self.threads.has_this_thread
 
     def crash(self) -> None:
         """Closes and writes nothing: for an engine that nobody has used, perhaps for lack of memory."""
         self.close(checkpoint=False)
-
-    def _end_store(self, node: Node, checkpoint: bool) -> None:
-        if self.keeps_store:
-            return
-        if checkpoint and node.host.stopped is None:
-            node.host.store.close()  # again, if the first call did not reach it
-        else:  # what a failed turn left in memory is unreliable, or none was left for a checkpoint
-            node.host.store.crash()
 
     def close(self, checkpoint: bool = True) -> None:
         """Ends the threads, lets commits under way finish, checkpoints and closes the stores.
 
         After an interrupt, call it again: each step may be repeated.
         """
-        if self.ended:
-            return
-        interrupted = self.turns.closed  # an earlier call
-        if interrupted and self.wait_less is not None:
-            self.wait_less()
-        self.hooks.close()
-        self._leave_processes()
-        self.turns.closed = True
-        self.turns.hurry()
-        node = self.nodes[0]
-        proxy = node.host.proxy
-        if proxy is not None and not node.down:
-            node.inbox.extend(map(Rollback, list(proxy.staging)))
-            node.wake.set()
-        deadline = time.monotonic() + _ANSWERED_SECONDS
-        while self.replies.waiting and not self.in_order and time.monotonic() < deadline:
-            time.sleep(0.005)
-        with Uninterrupted():
-            while (
-                self.hosts == 1
-                and self.turns.stopped is None
-                and node.inbox
-                and node.try_lead(None)
-            ):
-                self.threads.lead(node, None)
-            while node.linger and node.inbox and self.turns.stopped is None:  # its leader rests
-                with node.lock:
-                    self.turns.turn(node)
-                self.replies.answer()
-        self.turns.delays.close()
-        self._end_threads(checkpoint and node.host.stopped is None and not interrupted)
-        with node.lock:  # inputs that no turn took have no effect: their end is not in doubt
-            self.turns.refuse_all(node)
-        self.turns.stop_everything(EngineClosed("the engine was closed"))
-        self.replies.answer()
-        self._join_side()
-        for node in self.nodes:
-            with node.lock:
-                node.down = True
-                self._end_store(node, checkpoint)
-        if self.server is not None:
-            self.server.close()
-        if self.link is not None:
-            self.link.release()
-        self.replies.end_futures()
-        self.ended = True
-
-    def _leave_processes(self) -> None:
-        """Takes nothing more from attached processes: what is not answered they hand in to the next owner.
-
-        Where this one is attached, it waits for its own answers. Without memory, the ends of the links must do.
-        """
-        with suppress(MemoryError):
-            link = self.link
-            if link is not None:
-                link.drain(time.monotonic() + _ANSWERED_SECONDS)
-                link.close()
-            if self.server is not None:  # perhaps since the link found no other owner
-                self.server.take_no_more()
-
-    def _join_side(self) -> None:
-        """Waits for the maintenance thread, unless this is it; then closes what only read."""
-        side = self._side
-        if side is not None and side.is_alive() and side is not threading.current_thread():
-            side.join()
-        if self._followed is not None:
-            self._followed.close()
-
-
-def _not_started(error: RuntimeError) -> IoError:
-    return IoError(f"the engine's threads could not be started: {error}")
+        self.shutdown.run(checkpoint)

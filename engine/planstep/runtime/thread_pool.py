@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..errors import IoError
 from ..host.inputs import Tick
 from ..logs import tried_again
 from .deferred_signals import Uninterrupted
@@ -35,6 +36,14 @@ _GIVE_EVERY, _GIVE_SECONDS = 0.001, 0.0003
 client that never waits takes it back: unsaved keys once grew without end beside one. So they stay level."""
 
 
+def start(thread: threading.Thread) -> None:
+    """Starts a thread; IoError where the system has none left."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise IoError(f"the engine's threads could not be started: {error}") from error
+
+
 class ThreadPool:
     """Owns the engine's threads. Invariant: while it is open, some thread takes each input in an inbox."""
 
@@ -46,6 +55,7 @@ class ThreadPool:
         self._nodes = turns.nodes
         self._hosts = len(turns.nodes)
         self._threads: list[threading.Thread] = []
+        self._wakes: list[Callable[[], object]] = []
         self._again: dict[str, float] = {}  # failed work of the service thread → when to retry
         self._background: set[str] = set()  # work that turns must not starve
         self._gave_way = 0.0
@@ -58,12 +68,17 @@ class ThreadPool:
             for node in self._nodes:
                 self.begin_host(node)
 
-    def begin_thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
+    def begin_thread(
+        self, name: str, target: Any, *args: Any, wake: Callable[[], object] | None = None
+    ) -> threading.Thread:
+        """Begins a thread, which ends once `stopping` is set; `wake` ends its wait for anything else. IoError."""
         thread = threading.Thread(
             target=self._last, args=(target, *args), name=f"planstep-{name}", daemon=True
         )
         self._threads.append(thread)
-        thread.start()
+        if wake is not None:
+            self._wakes.append(wake)
+        start(thread)
         return thread
 
     def _last(self, target: Any, *args: Any) -> None:
@@ -79,14 +94,17 @@ class ThreadPool:
     def begin_host(self, node: Node) -> None:
         node.thread = self.begin_thread(f"host-{node.host.number}", self._loop, node)
 
-    def has(self, thread: threading.Thread) -> bool:
-        return thread in self._threads
+    @property
+    def has_this_thread(self) -> bool:
+        return threading.current_thread() in self._threads
 
     def end(self) -> None:
         """Ends all threads begun here, except the calling one."""
         self.stopping.set()
         self._turns.submitted.set()
         self._replies.is_due.set()
+        for wake in self._wakes:
+            wake()
         for node in self._nodes:
             node.wake.set()
             node.changed.ring()
