@@ -70,15 +70,14 @@ class EngineAdministration:
 
         They are requests, messages, appends, syncs, bytes, and durable steps in series: runtime/ledger.py.
 
-        In mode "kafka" they grow for a moment after the commit: markers follow the answer. ValueError for a
-        transaction without known costs.
+        In mode "kafka" they grow for a moment after the commit: markers follow the answer. In modes "kafka" and
+        "pulsar" each process counts the requests of its own transactions, and no other process knows these.
+        ValueError for a transaction without known costs.
         """
         self.context.check()
         ledger = self.context.runtime.ledger
-        if tx is None:
-            return replace(ledger.total)
-        raw = _tx_bytes(tx)
-        costs = ledger.of(raw)
+        raw = None if tx is None else _tx_bytes(tx)
+        costs = replace(ledger.total) if raw is None else ledger.of(raw)
         theirs = self._owners("costs", raw)
         if theirs is not None:
             costs = Costs(*theirs) if costs is None else costs.with_more(Costs(*theirs))
@@ -98,24 +97,21 @@ class EngineAdministration:
         decided   its outcome was durable; elsewhere than in mode "deterministic": at its coordinator
         visible   others could read all of it; mode "kafka": its last marker was durable, after the answer;
                   mode "pulsar": its last end was durable, before the answer. In both, readers may still wait
-                  for earlier open transactions
+                  for earlier open transactions, and only the process that ran it knows that it was aborted
 
         ValueError for a transaction without known phases.
         """
         self.context.check()
         raw = _tx_bytes(tx)
-        phases = self.context.runtime.ledger.phases(raw)
         theirs = self._owners("phases", raw)
-        if theirs is not None:
-            phases = Phases(
-                *(a if a is not None else b for a, b in zip(phases or theirs, theirs, strict=True))
-            )
+        elsewhere = None if theirs is None else Phases(*theirs)
+        phases = self.context.runtime.ledger.phases(raw, elsewhere)
         if phases is None:
             raise ValueError(f"transaction {brief(tx)} is not among the newest 10,000")
         return phases
 
-    def _owners(self, call: str, tx: bytes) -> Any:
-        """Returns what the owner of the store knows of a transaction; None where that is this process."""
+    def _owners(self, call: str, tx: bytes | None) -> Any:
+        """Returns what the store's owner knows of a transaction, or of all; None where that is this process."""
         link = self.context.runtime.link
         return None if link is None else link.call(call, tx)
 

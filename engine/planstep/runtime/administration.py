@@ -7,6 +7,7 @@ All of it comes from durable rows, so a read-only process can look too. Hosts th
 Next: pulsar/administration.py, ../api/administration.py.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..proto.ids import TxnID
@@ -106,6 +107,12 @@ class Administration(Protocol):
 
     def coordinator_stats(self) -> list[CoordinatorStats]: ...
     def buffer_stats(self, topic: "TopicInfo") -> list[BufferStats]: ...
+    def buffers(self, tablets: Iterable[int]) -> list[tuple[str, int | None]]:
+        """Returns the state of each partition's transaction buffer, and when a snapshot of that was taken, in ms.
+
+        Only the memory of the process that runs the hosts has them.
+        """
+
     def pending_acks(self, topic: "TopicInfo", consumer: str) -> list[PendingAck]: ...
     def position_state(self, tablet: int, consumer: str, offset: int) -> PositionState: ...
 

@@ -136,12 +136,16 @@ class Ledger:
             return None
         return Costs(*(getattr(entry, name) for name in Costs.__slots__))
 
-    def phases(self, tx: bytes) -> Phases | None:
+    def phases(self, tx: bytes, elsewhere: Phases | None = None) -> Phases | None:
+        """Returns the phases of a transaction. What the store's owner has noted, `elsewhere`, goes before: the
+        transaction was decided there before it was heard of here. But an abort may be known to its client alone.
+        """
         entry = self._peek(tx)
         if entry is None:
-            return None
-        visible = None if entry.aborted else entry.visible or None
-        return Phases(entry.planned or None, entry.decided or None, visible)
+            return elsewhere
+        own = entry.planned or None, entry.decided or None, entry.visible or None
+        planned, decided, visible = own if elsewhere is None else map(_or, elsewhere, own)
+        return Phases(planned, decided, None if entry.aborted else visible)
 
     def _peek(self, tx: bytes) -> _Entry | None:
         """Returns a transaction's entry, without the lock: its caller may be interrupted."""
@@ -259,3 +263,7 @@ class Ledger:
             total.syncs += syncs
             total.client_bytes += client_bytes
             total.tablet_bytes += tablet_bytes
+
+
+def _or(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first

@@ -381,6 +381,8 @@ class Transaction:
             if outbox is None:
                 return []
             records = []
+            if self.contents.ahead:
+                self._runtime.look()  # an attached process sent it to the store's owner
             for partition, tablet in enumerate(info.partitions):
                 if tablet in self.contents.ahead:
                     staged = self._runtime.views.staged(tablet, self.life.tx)

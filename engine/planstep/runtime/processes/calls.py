@@ -26,7 +26,8 @@ def _resolve(runtime: "Runtime", tx: Any) -> None:
 
 
 def _costs(runtime: "Runtime", tx: Any) -> tuple[Any, ...] | None:
-    costs = runtime.ledger.of(_checked_tx(tx))
+    ledger = runtime.ledger
+    costs = ledger.total if tx is None else ledger.of(_checked_tx(tx))
     return None if costs is None else astuple(costs)
 
 
@@ -44,8 +45,15 @@ def _switch_log_batching(runtime: "Runtime", on: Any, logs: Any) -> None:
     runtime.hooks.switch_log_batching(on, logs)
 
 
+def _buffers(runtime: "Runtime", *tablets: Any) -> tuple[Any, ...]:
+    if not all(type(tablet) is int and runtime.hooks.takes(tablet) for tablet in tablets):
+        raise ValueError("these are not partitions of the store")
+    return tuple(runtime.hooks.administration.buffers(tablets))
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "abort_left_open": lambda runtime: runtime.hooks.administration.abort_left_open(),
+    "buffers": _buffers,
     "confirm": lambda runtime: runtime.confirm(),
     "costs": _costs,
     "create_consumer": schema_calls.create_consumer,

@@ -7,14 +7,15 @@ Next: views.py.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...coordinator.pulsar.describe import record_text
 from ...coordinator.pulsar.invariants import live_rows
 from ...coordinator.pulsar.states import ABORTING, COMMITTING, OPEN, STATE_NAMES, Transaction
-from ...errors import PulsarError
+from ...errors import IoError, PulsarError
 from ...host.describe import part_name
 from ...proto.batched_log import entries_of
 from ...proto.ids import host_of
@@ -31,6 +32,7 @@ from .writing import OUTCOMES_KEPT
 if TYPE_CHECKING:
     from .hooks import PulsarHooks
 
+_ANSWERED_SECONDS = 5.0
 _IS_OVER = ("TransactionNotFound", "InvalidTxnStatus", "AlreadyCommitted", "AlreadyTimedOut")
 
 
@@ -132,19 +134,33 @@ class PulsarAdministration:
     # partitions ----------------------------------------------------------------------------
 
     def buffer_stats(self, topic: TopicInfo) -> list[BufferStats]:
-        tablets = enumerate(topic.partitions)
-        return [self._buffer(number, tablet) for number, tablet in tablets if self._mode.up(tablet)]
+        memories = self.buffers(topic.partitions)
+        link = self._runtime.link
+        if link is not None:
+            with suppress(IoError):  # no owner answers
+                memories = link.call("buffers", *topic.partitions, timeout=_ANSWERED_SECONDS)
+        tablets = enumerate(zip(topic.partitions, memories, strict=True))
+        return [
+            self._buffer(number, tablet, *memory)
+            for number, (tablet, memory) in tablets
+            if self._mode.up(tablet)
+        ]
 
-    def _buffer(self, partition: int, tablet: int) -> BufferStats:
+    def buffers(self, tablets: Iterable[int]) -> list[tuple[str, int | None]]:
+        memories = [self._mode.in_use(tablet) for tablet in tablets]
+        return [
+            ("None", None) if memory is None else (memory.buffer.state, memory.buffer.taken_ms)
+            for memory in memories
+        ]
+
+    def _buffer(self, partition: int, tablet: int, state: str, taken: int | None) -> BufferStats:
         rows, bounds = self._views.rows(tablet), self._bounds(tablet)
         ongoing = [row for _, row in rows.scan(b"o" + numbered(b"", bounds.max_read), b"p")]
-        memory = self._mode.in_use(tablet)
-        taken = None if memory is None else memory.buffer.taken_ms
         snapshot = stored(rows) or Stored(None, 0, 0, 0)
         marks = {int.from_bytes(key[1:], "big"): mark for key, mark in rows.scan(b"w", b"x")}
         return BufferStats(
             partition,
-            "None" if memory is None else memory.buffer.state,
+            state,
             bounds.start,
             bounds.end,
             bounds.max_read,
