@@ -98,7 +98,7 @@ async def one():
     last = tx.id
 
 async def together():
-    await asyncio.gather(*(one() for _ in range(300)))
+    await asyncio.gather(*(one() for _ in range(200)))
 
 async def waited():
     ends = (await db.topic("t").read()).ends

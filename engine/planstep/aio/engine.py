@@ -24,13 +24,12 @@ from ..api.columns.batch import ReadBatch
 from ..api.engine import Engine
 from ..api.limits import READ_BYTES
 from ..api.open_engine import open as open_sync
-from ..api.retry import RETRIED, Attempts
+from ..api.retry import RETRIED, Attempts, is_own
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
 from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.topics.process_policy import OnError, ProcessOptions, Progress
-from ..api.transaction.lifecycle import ended_by
 from ..closing import AsyncClosing
 from .bridge import Bridge, like, on_thread, show, wrapped, wrapped_on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
@@ -91,8 +90,9 @@ class AsyncEngine(AsyncClosing):
         """Runs `await fn(tx)`, commits, and returns fn's value; retries after Conflict. See Engine.run."""
         with Attempts(attempts, deadline, self.sync.context.losers) as tried:
             while True:
-                tx = self.transaction(worker)
+                tx = None
                 try:
+                    tx = self.transaction(worker)
                     async with tx:
                         value = fn(tx)
                         if not isawaitable(value):
@@ -102,7 +102,8 @@ class AsyncEngine(AsyncClosing):
                         await tx.future
                     return result
                 except RETRIED as error:
-                    await asyncio.sleep(tried.pause_after(error, ended_by(tx.sync.life, error)))
+                    own = is_own(None if tx is None else tx.sync, error)
+                    await asyncio.sleep(tried.pause_after(error, own))
 
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None

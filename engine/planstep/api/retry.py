@@ -153,8 +153,9 @@ def run(
         raise TypeError(f"run takes a function of the transaction, not {brief(fn)}")
     with Attempts(attempts, deadline, context.losers) as tried:
         while True:
-            tx = context.begin(worker)
+            tx = None
             try:
+                tx = context.begin(worker)
                 with tx:
                     value = fn(tx)
                     refuse_unrun(value, "run")
@@ -162,7 +163,12 @@ def run(
                     tx.life.future.result()
                 return value
             except RETRIED as error:
-                time.sleep(tried.pause_after(error, ended_by(tx.life, error)))
+                time.sleep(tried.pause_after(error, is_own(tx, error)))
+
+
+def is_own(tx: "Transaction | None", error: Exception) -> bool:
+    """Returns whether the error is that of `run`'s own transaction, which may be that none could begin."""
+    return isinstance(error, Overloaded) if tx is None else ended_by(tx.life, error)
 
 
 def never_run(value: Any) -> bool:
