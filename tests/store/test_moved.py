@@ -213,7 +213,7 @@ def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
 def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
     db = planstep.open(tmp_path / "s", hosts=2)
     db.create_table("t", shards=4).put(0, 0)
-    reopen = db._runtime._reopen
+    reopen = db._runtime.hosting._reopen
     crash(db._runtime.nodes[1].host.store)
     (tmp_path / "s").rename(tmp_path / "moved")
     open_runtime(tmp_path / "s", OpenOptions(hosts=2)).close()

@@ -1,7 +1,7 @@
 """Makes an engine that is attached to a store's owner the owner itself: the owner has ended, and its lock is free.
 
     host 0's lock, just taken ─▶ the other hosts' ─▶ each store opened, on the tables that its views have open
-         ─▶ replicated: what the shared log has besides, and a new term ─▶ the hosts run over them: runtime.py
+         ─▶ replicated: what the shared log has besides, and a new term ─▶ hosts over them: hosting.py
 
 What any opener does about a log after a kill is done here, by the same code. Views and open snapshots stay. After
 an error before the hosts run, only the lock has changed: it is free again.
@@ -22,10 +22,13 @@ from ..store import DiskStore
 from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
+from .catalog import Names
+from .deferred_signals import Uninterrupted
 from .open_stores import OpenOptions, begin_term, connect_folder
 from .replication import Connection
 from .runtime import Runtime
 from .unshipped import Overtaken
+from .wait_primitives import Watches
 
 _LOCK_SECONDS = 30.0
 """How long an owner may take from giving up its first host's lock to the last one's."""
@@ -60,7 +63,7 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
         try:
             if shared is not None:
                 _enter(shared, stores[0])
-            runtime.become_owner(stores, separate=options.placement == "separate")
+            _run_over(runtime, stores, separate=options.placement == "separate")
         except BaseException:
             _crash(stores)
             raise
@@ -91,6 +94,39 @@ def take_stores(views: Sequence[Any], lock: OwnerLock, options: OpenOptions) -> 
         _crash(stores)
         raise
     return stores
+
+
+def _run_over(runtime: Runtime, stores: Sequence[DiskStore], *, separate: bool) -> None:
+    """Runs the hosts over stores of which this process has just become the owner, in place of another's views.
+
+    Inputs wait for the hosts' locks, and are then for these hosts. After an error the caller stops the engine:
+    it may have changed in part.
+    """
+    hosting, turns, link = runtime.hosting, runtime.turns, runtime.link
+    with Uninterrupted(), hosting.between_turns():
+        hosting.replace(stores, separate=separate)
+        runtime.generation, runtime.ids = hosting.generation, hosting.ids
+        turns.async_clients = hosting.async_clients
+        runtime.names = turns.names = Names(stores[0])
+        for node in runtime.nodes:
+            node.link = None
+        runtime.following = runtime.views.following = None
+        runtime.read_only = False
+        runtime.schema = runtime.hooks.schema()
+        runtime.views.begin()
+        hosting.take_up(turns)
+    if runtime.followed is not None:
+        runtime.followed.give_over()
+    watches = turns.watches = Watches(turns.watches)
+    watches.wake(list(watches.watched))
+    runtime.threads.ticks = True
+    for node in runtime.nodes:
+        node.changed.ring()
+        turns.poke(node)
+    runtime.maintenance.begin()
+    runtime.hooks.own()
+    if link is not None:
+        runtime.hooks.client_left(link.owner_incarnation)
 
 
 def _enter(shared: Connection, store: DiskStore) -> None:

@@ -3,17 +3,15 @@
     transactions ─▶ transactions.py       create, alter, drop ─▶ schema.py
     reads ─▶ snapshot_reads.py            trims ─▶ maintenance.py
     outcomes ─▶ outcomes.py               what differs by mode ─▶ mode_hooks.py
-    close ─▶ shutdown.py
+    hosts ─▶ hosting.py                   close ─▶ shutdown.py
 
 Reads see the last released step: rows through the store and the history.
 Next: ../api/engine.py, the face.
 """
 
-import itertools
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,29 +19,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import (
     IoError,
-    NotSupported,
     Undetermined,
 )
-from ..host.host import Host
 from ..host.inputs import Deliver
-from ..host.links import check_ends
 from ..host.modes import MODES
-from ..host.versions import BYTES_MAX, MS_MAX, History
+from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.ids import (
     COORDINATOR_ID,
-    PROXY,
     host_of,
-    tablet_id,
-    tx_id,
 )
-from ..proto.messages import Resolve, Withdraw
+from ..proto.messages import Resolve
 from ..proto.mode_settings import ModeSettings
 from ..store import Store
 from .admission import Admission
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .following import Following
-from .group_commit import Node
+from .hosting import Hosting, Reopen
 from .ledger import Ledger
 from .maintenance import Maintenance
 from .mode_hooks import ModeHooks
@@ -57,7 +49,7 @@ from .snapshotting import Snapshotter
 from .statistics import stats
 from .thread_pool import ThreadPool
 from .turn_loop import TurnLoop
-from .wait_primitives import Watches, wait_for
+from .wait_primitives import wait_for
 
 if TYPE_CHECKING:
     from .follower import Tail
@@ -88,7 +80,7 @@ class Runtime:
         *,
         network: Network | None = None,
         trace: str = "summary",
-        reopen: Any = None,
+        reopen: Reopen | None = None,
         read_only: bool = False,
         separate: bool = False,
         rtt_ms: float = 0.0,
@@ -101,18 +93,24 @@ class Runtime:
         self.mode = hooks.mode
         self.hosts = len(stores)
         self.read_only = read_only
-        self.separate = separate
         self.rtt_ms = rtt_ms
         self.has_places = hooks.has_places
         self.settings = settings or MODES[self.mode].settings()
-        self.snapshots = snapshots
-        """Bytes and milliseconds of overwritten versions that a host keeps for snapshots."""
-        self.trace = trace
-        self.ids: Iterator[bytes]
-        self._reopen = reopen
-        self._begin_generation(stores[0].generation)
+        self.hosting = Hosting(
+            stores,
+            self.mode,
+            trace=trace,
+            reopen=reopen,
+            separate=separate,
+            rtt_ms=rtt_ms,
+            settings=self.settings,
+            snapshots=snapshots,
+        )
+        self.nodes = self.hosting.nodes
+        self.generation = self.hosting.generation
+        self.ids = self.hosting.ids
         self.linked = linked
-        self.address = self.proxy if linked is None else address_of(*linked)
+        self.address = self.hosting.proxy if linked is None else address_of(*linked)
         """The address of this process's client, in modes that have one. It stays when the process becomes owner."""
         self.incarnation = str(self.generation) if linked is None else "{}.{}".format(*linked)
         """A name for this process that no other one with the store has, for its client's producers and members."""
@@ -125,8 +123,6 @@ class Runtime:
         self.server: Server | None = None
         """Serves the processes that are attached to this owner."""
         self.shutdown = Shutdown(self)
-        self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
-        check_ends([node.host.links for node in self.nodes])
         self.names = Names(stores[0])
         self.admission = Admission()
         self.ledger = Ledger()
@@ -155,10 +151,8 @@ class Runtime:
         self.transactions = self.hooks.transactions()
         self.outcomes = self.hooks.outcomes()
         if not read_only:
-            self._withdraw_staged()
-            for node in self.nodes:
-                with node.lock:
-                    self._deliver_leftover(node)
+            with self.hosting.between_turns():
+                self.hosting.take_up(self.turns)
         self.maintenance = Maintenance(self)
         self.snapshotter: Snapshotter | None = None
         try:
@@ -208,116 +202,23 @@ class Runtime:
         self.following = self.views.following = self.turns.watches = following
         self.threads.begin_thread("following", following.serve, wake=following.end)
 
-    def _begin_generation(self, generation: int) -> None:
-        """Begins the ids of a generation. Who takes one has its generation and number in one step, without a lock:
-        leaving one needs memory, and ids are asked for where there may be none.
-        """
-        self.generation = generation
-        self.proxy = tablet_id(PROXY, 0, generation & 0xFFFFF)
-        self._numbers = itertools.count(1)
-        self.ids = map(partial(tx_id, generation), self._numbers)
-
     @property
     def async_clients(self) -> bool:
-        return self.separate or self.rtt_ms > 0
+        return self.hosting.async_clients
 
     @property
     def in_order(self) -> bool:
         """Transactions get their places in the order in which they were sent."""
         return self.has_places and self.hosts == 1 and not self.async_clients
 
-    def _withdraw_staged(self) -> None:
-        """Has the first turns take back what clients of an earlier engine left open."""
-        for node in self.nodes:
-            # An engine that was closed properly has taken it back.
-            if self.hosts > 1 or not node.host.store.clean:
-                left = node.host.staged_before(self.generation)
-                node.inbox.extendleft(
-                    Deliver(tablet, Withdraw(tx)) for tablet, tx in reversed(left)
-                )
-                if left:
-                    self.turns.submitted.set()
-
-    def _deliver_leftover(self, node: Node) -> None:
-        """Delivers, before the first read, messages that tablets with placement "separate" left. The caller holds
-        the node's lock.
-        """
-        if node.host.delivery.leftover:
-            self.turns.deliver_leftover(node)
-
-    def become_owner(
-        self, stores: Sequence[Store], *, reopen: Any = None, separate: bool = False
-    ) -> None:
-        """Runs the hosts over stores of which this process has just become the owner, in place of another's views.
-
-        Inputs wait for the hosts' locks, and are then for these hosts. After an error the caller stops the engine:
-        it may have changed in part.
-        """
-        link = self.link
-        with ExitStack() as turns:
-            turns.enter_context(Uninterrupted())
-            for node in self.nodes:
-                turns.enter_context(node.lock)
-            self._begin_generation(stores[0].generation)
-            self._reopen = reopen
-            self.separate = separate
-            self.turns.async_clients = self.async_clients
-            hosts = [self._host(number, store) for number, store in enumerate(stores)]
-            check_ends([host.links for host in hosts])
-            self.names = self.turns.names = Names(stores[0])
-            for node, host in zip(self.nodes, hosts, strict=True):
-                host.wait_for_clients(time.time_ns() // 1_000_000)
-                node.host = host
-                node.link = None
-            self.following = self.views.following = None
-            self.read_only = False
-            self.schema = self.hooks.schema()
-            self.views.begin()
-            self._withdraw_staged()
-            for node in self.nodes:
-                self._deliver_leftover(node)
-        if self.followed is not None:
-            self.followed.give_over()
-        watches = self.turns.watches = Watches(self.turns.watches)
-        watches.wake(list(watches.watched))
-        self.threads.ticks = True
-        for node in self.nodes:
-            node.changed.ring()
-            self.turns.poke(node)
-        self.maintenance.begin()
-        self.hooks.own()
-        if link is not None:
-            self.hooks.client_left(link.owner_incarnation)
-
     def _record_refusal(self, tx: bytes) -> None:
         self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))
-
-    def _host(self, number: int, store: Store) -> Host:
-        return Host(
-            number,
-            store,
-            self.hosts,
-            proxy=self.proxy if number == 0 else None,
-            trace=self.trace,
-            mode=self.mode,
-            separate=self.separate,
-            rtt_ms=self.rtt_ms,
-            settings=self.settings,
-            history=History(*self.snapshots, threading.RLock(), time.monotonic),
-        )
 
     # transactions ---------------------------------------------------------------------------
 
     def new_tx(self) -> bytes:
         """Makes a transaction id: (engine generation, counter), known from begin."""
         return next(self.ids)
-
-    def new_block(self, number: int) -> int:
-        """Takes so many transaction ids, one behind the other, for another process; returns the first counter."""
-        while True:
-            block = list(itertools.islice(self._numbers, number))  # one step for other threads
-            if block[-1] - block[0] == number - 1:
-                return block[0]
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Calls a function of the closed table of processes/calls.py at the store's owner, perhaps this process."""
@@ -445,10 +346,8 @@ class Runtime:
             self.replies.answer()
 
     def start_host(self, number: int) -> None:
-        if self._reopen is None:
-            raise NotSupported("this engine cannot reopen a single host")
         node = self.nodes[number]
-        node.host = self._host(number, self._reopen(number))
+        self.hosting.restart(node)
         if number == 0:
             self.names = self.turns.names = Names(node.host.store)
         node.down = False

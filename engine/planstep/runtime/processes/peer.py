@@ -250,7 +250,7 @@ class Peer(Sink):
         self.welcomed = True
 
     def _new_ids(self) -> tuple[int, int]:
-        first = self._runtime.new_block(BLOCK)
+        first = self._runtime.hosting.new_block(BLOCK)
         self._server.blocks.add(first)
         return first, BLOCK
 
