@@ -15,7 +15,7 @@ from planstep.api.engine import Engine
 from planstep.coordinator.plan import Coordinator
 from planstep.host.versions import History
 from planstep.proxy.deterministic import Proxy
-from planstep.runtime import open_stores, turn_loop
+from planstep.runtime import open_runtime, turn_loop
 from planstep.runtime.admission import Admission
 from planstep.runtime.group_commit import Node, Waiter
 from planstep.runtime.kafka import hooks as kafka_hooks
@@ -106,7 +106,7 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
     if after_stores:
-        failing(monkeypatch, open_stores, "_open_stores", late=True)
+        failing(monkeypatch, open_runtime, "open_stores", late=True)
     else:
         failing(monkeypatch, ModeHooks, "views")
         failing(monkeypatch, DiskStore, "crash")

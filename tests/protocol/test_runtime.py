@@ -101,7 +101,8 @@ from planstep.proto.batch import encode_batch
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PartitionPart
 from planstep.proto.records_pb2 import LinkFrame
-from planstep.runtime.open_stores import OpenOptions, open_runtime
+from planstep.runtime.open_runtime import open_runtime
+from planstep.runtime.open_stores import OpenOptions
 
 class Gate(Network):
     lost = threading.Event()

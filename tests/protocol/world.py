@@ -11,7 +11,8 @@ from typing import Any
 from planstep.proto.batch import encode_batch
 from planstep.proto.messages import PUT, PartitionPart, ShardPart
 from planstep.runtime.network import Network
-from planstep.runtime.open_stores import OpenOptions, open_runtime
+from planstep.runtime.open_runtime import open_runtime
+from planstep.runtime.open_stores import OpenOptions
 from planstep.runtime.outcome import Commit
 from planstep.runtime.runtime import Runtime
 

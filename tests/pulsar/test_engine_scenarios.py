@@ -20,7 +20,8 @@ from planstep.bench.proof.disks.engines import abandon, stores_of
 from planstep.bench.proof.disks.failing import FastFiles
 from planstep.bench.proof.disks.images import Disk
 from planstep.bench.proof.disks.recorder import Recorder, watch_mark, watch_tables
-from planstep.runtime.open_stores import OpenOptions, open_runtime
+from planstep.runtime.open_runtime import open_runtime
+from planstep.runtime.open_stores import OpenOptions
 
 KB = 1 << 10
 COUNT = 120

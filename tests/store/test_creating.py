@@ -16,7 +16,8 @@ from storekit import TABLETS, FastFiles, contents, open_files, write
 
 import planstep
 from planstep.errors import FormatError
-from planstep.runtime.open_stores import OpenOptions, open_runtime
+from planstep.runtime.open_runtime import open_runtime
+from planstep.runtime.open_stores import OpenOptions
 from planstep.store import DiskStore
 from planstep.store.files import Files
 from planstep.store.meta import load_meta

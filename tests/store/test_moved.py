@@ -15,7 +15,8 @@ from storekit import TABLETS, contents, crash, held_in, open_small, write
 import planstep
 from planstep.errors import FormatError, IoError, StoreClosed
 from planstep.runtime import consistent_cut
-from planstep.runtime.open_stores import OpenOptions, open_runtime
+from planstep.runtime.open_runtime import open_runtime
+from planstep.runtime.open_stores import OpenOptions
 from planstep.store import DiskStore
 from planstep.store import files as files_module
 from planstep.store.readers.pinned import PinnedStore

@@ -17,7 +17,8 @@ from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode, Settings
 from ....api.slots import Slot
 from ....errors import EngineClosed, PlanstepError
-from ....runtime.open_stores import OpenOptions, open_runtime
+from ....runtime.open_runtime import open_runtime
+from ....runtime.open_stores import OpenOptions
 from ....shared.settings import Replicate
 from ....store import DiskStore
 from ....store.files import Files

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import EngineClosed, Fenced, OwnedElsewhere, Undetermined
-from ....runtime import open_stores, replication, shipping, snapshotting
+from ....runtime import open_runtime, replication, shipping, snapshotting
 from ....runtime.snapshotting import Snapshotter
 from ....runtime.unshipped import lost_turns
 from ....shared.ahead import slot_name
@@ -36,7 +36,7 @@ from ....store.verify import verify
 from ..patching import exchange
 from .forked import Say, keep_busy, small_steps
 
-WARM = open_stores.__name__, replication.__name__
+WARM = open_runtime.__name__, replication.__name__
 """They are imported once, before the first fork."""
 THREADS = 2
 TRIM_EACH = 50

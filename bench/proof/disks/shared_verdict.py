@@ -18,7 +18,7 @@ from unittest import mock
 from ....api import open_engine
 from ....api.engine import Engine
 from ....errors import PlanstepError
-from ....runtime import open_stores, replication
+from ....runtime import open_runtime, replication
 from ....shared import runs
 from ....shared.registry import open_shared_log
 from ....store.verify import verify
@@ -26,7 +26,7 @@ from .no_sockets import NO_SOCKETS
 from .shared_damage import ROW, Damage, Objects
 from .snapshots import snapshot
 
-WARM = open_stores.__name__, replication.__name__
+WARM = open_runtime.__name__, replication.__name__
 """They are imported once, before the first fork."""
 _COMMITS, _OLD_COMMITS, _RUN_TURNS = 6, 10, 5
 EMPTY, OLD, RECENT = "empty", "of yesterday", "up to date"

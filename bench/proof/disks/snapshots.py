@@ -14,7 +14,7 @@ from typing import Any
 
 from ....api import open_engine
 from ....api.engine import Engine
-from ....runtime import open_stores, replication, snapshotting
+from ....runtime import open_runtime, replication, snapshotting
 from ....runtime.replication import ReplicatedFolder
 from ....runtime.snapshotting import Snapshotter, restore_whole
 from ....shared.manifest import MANIFEST, SNAP, STEM
@@ -31,7 +31,7 @@ from ..patching import exchange
 from .engines import read_all, stores_of
 from .stores import resolve
 
-WARM = open_stores.__name__, replication.__name__, snapshotting.__name__
+WARM = open_runtime.__name__, replication.__name__, snapshotting.__name__
 """They are imported once, before the first fork."""
 _PART_BYTES = 8 << 10
 _ROWS, _KEPT_RECORDS = 40, 30

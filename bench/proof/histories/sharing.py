@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import planstep
 
-from ....runtime import change_of_owner, open_stores
+from ....runtime import change_of_owner, open_runtime
 from ....runtime.processes import link, server
 from ....runtime.processes.peer import Peer
 from ..disks.forked import Say, small_steps
@@ -30,7 +30,7 @@ from .planted import PLANTS
 from .reader import look
 from .writer import Client, LifeSpec, Writer, clock
 
-WARM = change_of_owner, open_stores, link, server
+WARM = change_of_owner, open_runtime, link, server
 """Modules that the first opening imports: before the first fork."""
 WINDOWS = (1, 1, 6)
 """How many commits each client of a process has under way."""

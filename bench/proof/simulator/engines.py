@@ -1,6 +1,6 @@
 """Opens, runs and ends the engines of machines that share a store: real folders, real openings, real snapshots.
 
-    open ─▶ runtime/open_stores.py, up to the runtime ─▶ Host ─▶ inbox ─▶ turn ─▶ DiskStore ─▶ … ─▶ Way ─▶ Bucket
+    open ─▶ runtime/open_runtime.py, up to the runtime ─▶ Host ─▶ inbox ─▶ turn ─▶ DiskStore ─▶ … ─▶ Way ─▶ Bucket
     read ─▶ DiskStore.confirm            snapshot ─▶ Snapshotter.make_now: snapshot, trim, collect
 
 Simulated are threads and time: what runs turns is the world's, and what waits is a fiber (fiber.py).
@@ -23,7 +23,8 @@ from ....errors import EngineClosed, Fenced, IoError, LogUnreachable, OwnedElsew
 from ....host.inputs import Deliver, Input, Tick
 from ....proto.messages import Withdraw
 from ....runtime import open_stores, replication, snapshotting
-from ....runtime.open_stores import OpenOptions, open_runtime
+from ....runtime.open_runtime import open_runtime
+from ....runtime.open_stores import OpenOptions
 from ....runtime.snapshotting import snapshots_of
 from ....shared import ahead, objects_log, patient, runs
 from ....shared.objects_log import ObjectsLog, open_root
@@ -99,7 +100,7 @@ class Engines(Acting):
             localtime=lambda at: at,
         )
         replaced: tuple[tuple[Any, str, Any], ...] = (
-            (open_stores, "_runtime", _Opened),
+            (open_stores, "make_runtime", _Opened),
             (replication, "open_shared_log", self._open_log),
             (replication, "time", clock),
             (snapshotting, "open_shared_log", self._open_log),

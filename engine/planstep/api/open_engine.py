@@ -236,13 +236,8 @@ def open(
     WrongMode where a setting that is given differs from that engine's, or belongs to another mode than the store's.
     None never differs, not even from read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..runtime.open_stores import (
-        OpenOptions,
-        check_of_modes,
-        let_go,
-        open_runtime,
-        switch_at_least_every,
-    )
+    from ..runtime.open_runtime import open_runtime, switch_at_least_every
+    from ..runtime.open_stores import OpenOptions, check_of_modes, let_go
     from .engine import Engine
 
     if protocol_version is not None and isinstance(kafka, ModeSettings):

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..runtime.open_stores import is_store
+from ..runtime.store_path import is_store
 
 
 def hush() -> None:

@@ -13,9 +13,10 @@ from ..errors import Corruption, PlanstepError
 from ..runtime.catalog import Names
 from ..runtime.identity import ByName
 from ..runtime.mode_hooks import ModeHooks
-from ..runtime.open_stores import HOOKS, is_store
+from ..runtime.open_stores import HOOKS
 from ..runtime.open_transactions import OpenTransaction, tablet_name, undecided_in
 from ..runtime.outcome import Outcome
+from ..runtime.store_path import is_store
 from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.tables.header_check import DATA_FILE

@@ -19,7 +19,7 @@ import typer
 import planstep
 
 from ..errors import UnknownName
-from ..runtime.open_stores import is_store
+from ..runtime.store_path import is_store
 
 _SECONDS_MAX = 1.0
 

@@ -34,7 +34,7 @@ from rich.text import Text
 import planstep
 
 from ..errors import FormatError
-from ..runtime.open_stores import is_store, nearest_store
+from ..runtime.store_path import is_store, nearest_store
 
 Store = Annotated[
     Path,

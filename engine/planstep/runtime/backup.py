@@ -59,7 +59,8 @@ from ..store.snapshot_restoring import GENERATIONS_APART, check_whole, skip_gene
 from ..tablets.participant import TxRecord
 from .consistent_cut import settle, views_of
 from .deferred_signals import Uninterrupted
-from .open_stores import OpenOptions, open_runtime
+from .open_runtime import open_runtime
+from .open_stores import OpenOptions
 from .replace_store import refuse_readers, replace
 from .runtime import Runtime
 from .unfinished import give_name, making

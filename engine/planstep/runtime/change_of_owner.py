@@ -24,7 +24,8 @@ from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
 from .catalog import Names
 from .deferred_signals import Uninterrupted
-from .open_stores import OpenOptions, begin_term, connect_folder
+from .open_replicated import begin_term, connect_folder
+from .open_stores import OpenOptions
 from .replication import Connection
 from .runtime import Runtime
 from .unshipped import Overtaken

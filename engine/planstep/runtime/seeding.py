@@ -40,7 +40,8 @@ from ..store.snapshot_restoring import (
     restore_snapshot,
     skip_generations,
 )
-from .open_stores import OpenOptions, open_runtime
+from .open_runtime import open_runtime
+from .open_stores import OpenOptions
 from .replication import ReplicatedFolder
 from .snapshotting import leading_on, snapshots_of
 from .unfinished import give_name, making

@@ -34,7 +34,7 @@ from typing import Any, Literal, cast
 from ..api.columns.codecs import FORMATS, Format
 from ..errors import InvalidName
 from ..proto.keys import check_name, encode_key
-from ..runtime.open_stores import is_store, nearest_store
+from ..runtime.store_path import is_store, nearest_store
 
 Kind = Literal["topic", "table"]
 Offsets = int | dict[int, int] | None

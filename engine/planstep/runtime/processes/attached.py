@@ -2,7 +2,7 @@
 
     connect ─▶ Hello ─▶ Welcome ─▶ views of the folder, which follow it ─▶ a runtime whose inputs go over the link
 
-Next: ../open_stores.py.
+Next: ../open_runtime.py.
 """
 
 import os

@@ -17,10 +17,11 @@ from ...errors import IoError, NoSpace, PlanstepError, StoreInUse
 from ...logs import not_shared, owner_found, tried_again
 from ...store.owner_lock import OwnerLock
 from ...store.process_socket import NobodyListens, OwnerSilent
+from ..change_of_owner import become_owner
+from ..open_stores import OpenOptions
 from .attached import Accepted, OwnerGone, attach
 
 if TYPE_CHECKING:
-    from ..open_stores import OpenOptions
     from ..runtime import Runtime
 
 _AT_ONCE_SECONDS = 0.003
@@ -34,7 +35,7 @@ class NextOwner:
     """Looks for the owner of one store, for one runtime."""
 
     def __init__(
-        self, runtime: "Runtime", path: Path, given: Mapping[str, Any], options: "OpenOptions"
+        self, runtime: "Runtime", path: Path, given: Mapping[str, Any], options: OpenOptions
     ) -> None:
         self.state = "one is looked for"
         self._runtime = runtime
@@ -90,8 +91,6 @@ class NextOwner:
             return False
 
     def _own(self, lock: OwnerLock) -> None:
-        from ..change_of_owner import become_owner  # imports open_stores, which opens links
-
         runtime, began = self._runtime, time.monotonic()
         link = runtime.link
         assert link is not None
