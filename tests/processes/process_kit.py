@@ -82,6 +82,8 @@ class Other:
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
+        if number == signal.SIGSTOP:  # its threads stop one after the other
+            os.waitpid(self.pid, os.WUNTRACED)
 
     def kill(self) -> None:
         self._process.kill()
