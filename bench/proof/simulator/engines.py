@@ -318,6 +318,7 @@ class _Opened:
         (self.store,) = stores
         self.nodes = [SimpleNamespace(host=SimpleNamespace(store=self.store))]
         self.turns = SimpleNamespace(put=lambda *_: None)  # this world's turns need no poke
+        self.shutdown = SimpleNamespace()
         self.snapshotter: Any = None
         self.fresh: Any = None
 
