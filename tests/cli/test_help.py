@@ -95,7 +95,7 @@ def test_names_are_completed_from_the_store(
     assert complete("topic", "read", "cl") == ["clicks"]
     assert complete("consumer", "describe", "clicks", "") == ["mailer"]
     assert complete("topic", "read", shop, "or") == ["orders"]
-    assert complete("topic", "re") == ["read"]
+    assert complete("topic", "re") == ["read", "redrive"]
     with planstep.open(shop) as db:  # even in this process: nothing to offer, and no noise
         assert complete("topic", "read", shop, "cl") == []
         assert db.topics()

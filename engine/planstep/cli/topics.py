@@ -1,4 +1,4 @@
-"""`planstep topic …` creates, lists, changes, trims and drops topics. Next: reading.py, writing.py."""
+"""`planstep topic …` creates, lists, changes, trims and drops topics. Next: reading.py, writing.py, redrive.py."""
 
 from typing import Annotated, Any, cast
 
@@ -11,7 +11,7 @@ from ..api.columns.codecs import check_format
 from ..api.open_engine import Mode
 from ..api.topics.description import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
-from . import reading, writing
+from . import reading, redrive, writing
 from .command import StoreCommand
 from .names import NewTopic, TopicName
 from .output import (
@@ -30,7 +30,8 @@ from .reading import starts_of
 from .values import duration, place, shown_duration, shown_size, size
 
 app = typer.Typer(
-    help="Create, list, describe, alter, trim, drop, write and read topics.", no_args_is_help=True
+    help="Create, list, describe, alter, trim, drop, write, read and redrive topics.",
+    no_args_is_help=True,
 )
 
 Retention = Annotated[
@@ -257,3 +258,4 @@ def drop(store: Store, topic: TopicName, yes: Yes = False, as_json: Json = False
 
 app.command("write", cls=StoreCommand)(writing.write)
 app.command("read", cls=StoreCommand)(reading.read)
+app.command("redrive", cls=StoreCommand)(redrive.redrive)

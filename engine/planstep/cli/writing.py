@@ -4,7 +4,7 @@
 
 So a large file needs little memory, and lines that arrive one by one are visible at once.
 
-Next: consumers.py.
+Next: redrive.py.
 """
 
 import contextlib
