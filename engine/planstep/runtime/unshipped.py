@@ -54,13 +54,13 @@ def ship_rest(log: SharedLog, store_id: bytes, store: DiskStore, folder: LocalSt
     opened: Any = store.get(OPENED_KEY)
     mine: Any = store.get(OWNER_KEY)
     if row is None or row[0] != mine[0] or opened[-1] != store.meta.folder_id:
-        store.has_shipped()  # the last turns went to the log first
+        store.backlog.end()  # the last turns went to the log first
         return
     term, *at = row
     owner, end = Owner(*mine[:2]), store.last_turn
 
     def rest(turn: int) -> Iterator[tuple[bytes, int, int, bytes, bytes, bytes]]:
-        for one in store.turns_behind(turn):
+        for one in store.backlog.behind(turn):
             own: Any = decode_changes(one.changes)[OWNER_KEY]
             yield OwnerRow._make(own).before, *one
 
@@ -69,11 +69,11 @@ def ship_rest(log: SharedLog, store_id: bytes, store: DiskStore, folder: LocalSt
         follows = ownership.append_rest(owner, Position(*at), end, rest)
     except Trimmed:
         _check_trimmed(log, store_id, folder, owner, at[0] + 1)
-        store.has_shipped()
+        store.backlog.end()
         return
     if follows != owner and ownership.last.turn < end:
         raise Overtaken(term, ownership.last.turn, end)
-    store.has_shipped()
+    store.backlog.end()
 
 
 def _check_trimmed(

@@ -10,17 +10,15 @@ space may then use the reserve.
 A crash may leave a torn last record (void), a file that was begun and is not referred to, a stale
 lock, or an LMDB of an older turn (the log has the rest). Opening repairs each: resuming.py.
 
-Next: checkpointing.py, the background work.
+Next: layered_reads.py; checkpointing.py, the background work.
 """
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
-    Corruption,
     Fenced,
     IoError,
     NoSpace,
@@ -30,12 +28,11 @@ from ..errors import (
     reason,
 )
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, left_open, slow_sync
-from ..proto.stored import AnyRow
 from .checkpointing import Checkpointer, Rest
 from .digests import Digests
 from .files import Files, check_there, typed_errors, way_into
-from .layers import GONE, MISSING, Changes, Rows, layered, merged_scan
-from .log.extents import Extent
+from .layered_reads import LayeredReads
+from .layers import Changes
 from .log.log_writer import LogEnd
 from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
 from .log.segments import Folder
@@ -48,24 +45,22 @@ from .replicated import (
     MARK_KEY,
     OPENED_KEY,
     OWNER_KEY,
-    SHIPPED_KEY,
     SharedTurns,
     stop_sending,
 )
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
-from .turns_behind import LoggedTurn, first_segment, turns_behind
-from .unsaved import KIND_BYTES, Ends, Picture, Unsaved
+from .turns_behind import Backlog
+from .unsaved import Picture, Unsaved
 
 if TYPE_CHECKING:
     from .readers.readonly import ReadOnlyStore
 
 SEGMENT_BYTES = 64 << 20
-_ENDS_MAX = 100_000
 
 
-class DiskStore:
+class DiskStore(LayeredReads):
     """One host's store on disk. Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
     def __init__(
@@ -84,39 +79,39 @@ class DiskStore:
         self._sync = sync
         self._closed = self._is_let_go = False
         self._shared: SharedTurns | None = None
-        self._folder = Folder(folder, self.store_id, owned.files, segment_bytes, lock.folder)
-        self._unsaved = Unsaved()
-        self._log = LogEnd(
-            self._folder, self.store_id, sync, self.counters, self._unsaved.move, self._show
-        )
+        segments = Folder(folder, self.store_id, owned.files, segment_bytes, lock.folder)
+        unsaved = Unsaved()
+        self._log = LogEnd(segments, self.store_id, sync, self.counters, unsaved.move, self._show)
+        self.backlog = Backlog(folder, owned.files, self.store_id, self._log)
         with typed_errors(folder / "released"):
             make_leases(folder, lock.folder)
             self._released = ReleasedMark(folder / "released", self.store_id, lock.folder)
         try:
             way = way_into(folder, lock.folder)
             check_there(way, lock.folder)
-            self._table = _own(table, way / "table", self.store_id)
+            super().__init__(unsaved, _own(table, way / "table", self.store_id), segments)
             try:
                 check_there(way, lock.folder)
                 self._checkpointer = Checkpointer(
-                    self._unsaved,
+                    unsaved,
                     self._log,
                     table=self._table,
-                    folder=self._folder,
+                    folder=segments,
                     store_id=self.store_id,
                     counters=self.counters,
                     sync=sync,
                 )
                 self.clean = resume(
                     self._log,
-                    self._unsaved,
+                    unsaved,
                     table=self._table,
-                    folder=self._folder,
+                    folder=segments,
                     released=self._released,
                     counters=self.counters,
                     attempt=self._checkpointer.attempt,
                 )
-                self._keep_unshipped()
+                if self.meta.replicated:
+                    self.backlog.keep(self.get)
                 oldest_lease(folder, lock.folder)  # removes the leases of killed processes
                 self._show()
             except BaseException:
@@ -125,7 +120,7 @@ class DiskStore:
                 raise
         except BaseException:
             try:
-                self._folder.close()
+                segments.close()
             finally:
                 self._released.close()
             raise
@@ -225,70 +220,6 @@ class DiskStore:
         """Publishes the last turn to other processes, before anything of the turn leaves the host."""
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)
-
-    # reading -------------------------------------------------------------------------------
-
-    def get(self, key: bytes) -> AnyRow:
-        live, frozen, ends = self._unsaved.layers
-        value = live.values.get(key, MISSING)
-        if value is MISSING:
-            if frozen is not None:
-                value = frozen.values.get(key, MISSING)
-            if value is MISSING:
-                end = ends.get(key[:KIND_BYTES])
-                if end is None:
-                    end = self._find_end(key[:KIND_BYTES], ends)
-                return None if key > end else self._table.get(key)
-        return None if value is GONE else value
-
-    def _find_end(self, kind: bytes, ends: Ends) -> bytes:
-        """Returns the last key in the tables that begins with `kind`, b"" for none, and keeps it in `ends`."""
-        end = self._table.last(kind)
-        if len(ends) < _ENDS_MAX:
-            ends[kind] = end
-        return end
-
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Rows:
-        with self._unsaved.mutex:
-            live, frozen, ends = self._unsaved.layers
-            layers = [live] if frozen is None else [live, frozen]
-            rows = layered(layers, begin, end, reverse, limit)
-            kind = begin[:KIND_BYTES]
-            if kind == end[:KIND_BYTES]:
-                last = ends.get(kind)
-                if last is None:
-                    last = self._find_end(kind, ends)
-                if begin > last:  # LMDB has none of them
-                    return merged_scan(rows, iter(rows.pop()), reverse, limit) if any(rows) else []
-                if reverse and limit == 1 and (newest := merged_scan(rows, iter(()), True, 1)):
-                    if newest[0][0] > last:
-                        return newest
-            pinned = self._table.pin()  # at the same moment: a checkpoint may be about to finish
-        with pinned:
-            return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
-
-    def read_payload(self, address: int, length: int) -> bytes:
-        """Reads payload bytes. IoError or Corruption if they are missing; the batch's CRC detects altered ones."""
-        extent = self._extent(address)
-        try:
-            data = self._folder.read(extent.file, extent.offset + address - extent.address, length)
-        except IoError:
-            again = self._extent(address)
-            if again == extent:
-                raise
-            # The payload was rewritten and its old file removed between the lookup and the read.
-            data = self._folder.read(again.file, again.offset + address - again.address, length)
-        if len(data) < length:
-            raise Corruption(f"{extent.file}: payload at address {address} is cut off")
-        return data
-
-    def _extent(self, address: int) -> Extent:
-        extent = self._unsaved.run_at(address) or self._table.find_payload(address)
-        if extent is None:
-            raise Corruption(f"no payload at address {address}")
-        return extent
 
     # for a reader of the same process ------------------------------------------------------
 
@@ -429,23 +360,6 @@ class DiskStore:
             self._sync = self._log.syncs = self._checkpointer.syncs = True
         self._shared = shared
         shared.join(self._log)
-
-    def _keep_unshipped(self) -> None:
-        """Keeps the segments whose turns may have to be shipped yet, whoever opens the store."""
-        row: Any = self.get(SHIPPED_KEY) if self.meta.replicated else None
-        owner: Any = None if row is None else self.get(OWNER_KEY)
-        if owner is not None and row[0] == owner[0]:
-            files = self._folder.files
-            kept = first_segment(self.folder, files, self.store_id, row[1])
-            self._log.first_kept = lambda first: min(first, kept)
-
-    def has_shipped(self) -> None:
-        """Lets the segments go that were kept at opening: the shared log has all turns."""
-        self._log.first_kept = None
-
-    def turns_behind(self, turn: int) -> Iterator[LoggedTurn]:
-        """Reads the turns behind one that the log still has. Corruption if it has them not."""
-        return turns_behind(self.folder, self._folder.files, self.store_id, turn, self._log.turn)
 
     def confirm(self) -> None:
         """Returns once it is known that no other machine owned the store at some moment since the call."""

@@ -5,15 +5,17 @@
 Next: readers/released_mark.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import Corruption
 from .files import Files
+from .log.log_writer import LogEnd
 from .log.records import OVERHEAD, START, read_record
 from .log.segments import segment_files, segment_parts
 from .recovery import read_back
+from .replicated import OWNER_KEY, SHIPPED_KEY
 
 
 class LoggedTurn(NamedTuple):
@@ -24,6 +26,32 @@ class LoggedTurn(NamedTuple):
     changes: bytes
     dropped: bytes
     payload: bytes
+
+
+class Backlog:
+    """Keeps the turns of an open store that its shared log may not have yet."""
+
+    def __init__(self, folder: Path, files: Files, store_id: bytes, log: LogEnd) -> None:
+        self._folder = folder
+        self._files = files
+        self._store_id = store_id
+        self._log = log
+
+    def keep(self, get: Callable[[bytes], Any]) -> None:
+        """Keeps the segments whose turns may have to be shipped yet, whoever opens the store. `get`: its rows."""
+        row = get(SHIPPED_KEY)
+        owner = None if row is None else get(OWNER_KEY)
+        if owner is not None and row[0] == owner[0]:
+            kept = first_segment(self._folder, self._files, self._store_id, row[1])
+            self._log.first_kept = lambda first: min(first, kept)
+
+    def end(self) -> None:
+        """Lets the segments go that were kept at opening: the shared log has all turns."""
+        self._log.first_kept = None
+
+    def behind(self, turn: int) -> Iterator[LoggedTurn]:
+        """Reads the turns behind one that the log still has. Corruption if it has them not."""
+        return turns_behind(self._folder, self._files, self._store_id, turn, self._log.turn)
 
 
 def turns_behind(

@@ -2,8 +2,8 @@
 
     turn ─▶ live layer, runs, drops ──freeze──▶ frozen layer ──its LMDB commit──▶ forgotten
 
-Readers ask the live layer first, then the frozen one, then LMDB. Most lookups of a commit are for keys that are
-absent because they lie behind the last of their kind: `ends` answers those without LMDB.
+Readers (layered_reads.py) ask the live layer first, then the frozen one, then LMDB. Most lookups of a commit are
+for keys that are absent because they lie behind the last of their kind: `ends` answers those without LMDB.
 
 Next: checkpointing.py.
 """
