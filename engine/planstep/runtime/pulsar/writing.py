@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import PlanstepError
+from ...errors import PlanstepError, Undetermined
+from ...proto.ids import tx_text
 from ...proto.messages import AheadSlices
 from ...proto.pulsar.messages import NO_TXN, TxnID
 from ...proxy.pulsar.client import UNDETERMINED
@@ -179,13 +180,24 @@ class Writing:
                 opened.tx, NO_PLACE, dict(value), names, txn_id=None if id == NO_TXN else id
             )
         elif error == UNDETERMINED:
+            answered = self._core.state(opened.tx) is State.ERROR
             self._ended_as(opened.tx, "undetermined")
-            answer = undetermined(opened.tx, self._mode.settings.operation_timeout_ms / 1000)
+            answer = self._doubt(opened.tx, detail if answered else "")
         else:
             self._ended_as(opened.tx, "aborted")
             answer = pulsar_error(value if value in _OWN_NAMES else error, detail)
         self._mode.client_transactions.answer_call(opened.tx, answer)
         self._free_name(opened)
+
+    def _doubt(self, tx: bytes, answer: str) -> Undetermined:
+        """Makes the error of a commit whose end is not known; `answer`: what its coordinator said, if it did."""
+        if not answer:
+            return undetermined(tx, self._mode.settings.operation_timeout_ms / 1000)
+        return Undetermined(
+            f"transaction {tx_text(tx)}: {answer}. It has ended, and nobody knows how: an earlier answer may have "
+            "been lost with the store's owner. Look for its effects before it runs again; "
+            "PulsarSettings(ended_kept=100_000) has coordinators remember"
+        )
 
     def rollback(self, tx: bytes) -> None:
         if self._runtime.turns.closed:
