@@ -188,6 +188,9 @@ class Peer(Sink):
         runtime = self._runtime
         if not self._server.blocks.has(tx):
             raise MalformedFrame("the owner has not given this transaction's id to any process")
+        part = item.parts.get(CATALOGUE_ID) if isinstance(item, CommitInput) else None
+        if isinstance(part, CataloguePart):
+            self._named[tx] = Name(part.kind, part.name, part.id)
         if isinstance(item, CommitAgain):
             if runtime.replies.redirect(tx, self) is not None:
                 return True  # from a link that has ended
@@ -195,10 +198,6 @@ class Peer(Sink):
             raise MalformedFrame("a transaction is committed twice at a time")
         try:
             self._check(item)
-            if isinstance(item, CommitInput):
-                part = item.parts.get(CATALOGUE_ID)
-                if isinstance(part, CataloguePart):
-                    self._named[tx] = Name(part.kind, part.name, part.id)
             runtime.turns.enqueue(item, self, 0.0)
         except Overloaded:
             return False
@@ -345,6 +344,19 @@ class Peer(Sink):
         if name is not None:
             decided = not isinstance(answer, Undetermined)
             self._runtime.schema.changed(name, decided, dropped=name.id > 0)
+
+    def settle(self) -> bool:
+        """Takes notice of names that were changed since the link ended; returns whether one is still under way."""
+        while self._answers:
+            self._ended(*self._answers.popleft())
+        waiting = self._runtime.replies.waiting
+        for tx in list(self._named):
+            waiter = waiting.get(tx)
+            if waiter is None and self._answers:
+                continue  # answered just now: the server's thread comes again
+            if waiter is None or waiter.future is not self:  # never taken, or another link has it
+                del self._named[tx]
+        return bool(self._named)
 
     def end(self) -> None:
         """Closes the link, and takes back what its process has left open."""

@@ -77,6 +77,8 @@ class Server:
         self.shares = SharesOfLinks(
             runtime.shares, runtime.consumers, self._send_frame, settled=not follows
         )
+        self._ended: list[Peer] = []
+        """Peers whose links have ended while they had changes of names under way."""
         self._settles_at = time.monotonic() + _SETTLE_SECONDS if follows else None
         self._ticked = 0.0
         self._accepts_at: float | None = None  # after a failure to accept
@@ -145,6 +147,8 @@ class Server:
     def _look_round(self) -> None:
         """Does what is due though nothing has come."""
         now = time.monotonic()
+        if self._ended:
+            self._ended = [peer for peer in self._ended if peer.settle()]
         for peer in self._strangers():
             if now - peer.since > _HELLO_SECONDS:
                 self._drop(peer)
@@ -268,6 +272,7 @@ class Server:
         if peer.events:
             self._selector.unregister(peer.socket)
         peer.end()
+        self._ended.append(peer)
 
     # calls ---------------------------------------------------------------------------------
 
