@@ -64,7 +64,7 @@ def test_clients_at_a_distance(seed: int, hosts: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_deciding_at_once_is_what_the_messages_would_have_done(seed: int) -> None:
-    """Runs the same inputs through `Host._decide`, and through plans, votes and answers."""
+    """Runs the same inputs through `InlineDecisions.decide`, and through plans, votes and answers."""
     world, _ = run(seed, 1)
     slow = World(seed, 1, at_once=False)
     results = {}

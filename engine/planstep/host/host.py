@@ -9,7 +9,8 @@ once (versions.py, `release`). When a client's input makes a tablet raise, the w
 while executing a plan is our own bug: the host abandons the turn, stops and names the error, as it does when
 memory runs out. Given the same inputs, clock value and store, a turn makes the same changes byte for byte.
 The caller owns threads and clocks (../runtime/runtime.py), so the simulator drives this very class. The store's
-mode says which cores run (modes.py); the placement decides where their messages go (delivery.py).
+mode says which cores run (modes.py); the placement decides where their messages go (delivery.py). Transactions of
+one host need none (inline_decisions.py).
 
 Next: delivery.py, ../runtime/runtime.py.
 """
@@ -32,8 +33,6 @@ from ..proto.ids import (
 from ..proto.messages import (
     NOBODY,
     Ask,
-    Body,
-    Detail,
     Message,
     Part,
     Plan,
@@ -51,8 +50,8 @@ from ..proto.records_pb2 import LinkFrame
 from ..proto.shell import Wake
 from ..proxy.deterministic import Proxy
 from ..store import Store, Turn
-from ..tablets.participant import Participant
 from .delivery import Delivery
+from .inline_decisions import InlineDecisions
 from .inputs import (
     Arrived,
     AtomicDeliver,
@@ -129,14 +128,13 @@ class Host:
             number, self._mode, partial(HostSpace, self), self.delivery, shell_of
         )
         self._tablet = self._registry.__getitem__
-        self._idle: dict[int, Participant[Part, Body]] = {}
-        """Tablets that have no undecided transaction, as long as no message reaches them."""
         self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
         self.proxy = Proxy(proxy, self.delivery.send) if proxy is not None else None
         if self.proxy is not None and separate:
             self.proxy.merge = False
+        self._inline = InlineDecisions(self.delivery, self.proxy, self._tablet)
         coordinator = tablet_id(COORDINATOR, 0, 0)
         self._coordinator: Coordinator | None = (
             self._tablet(coordinator) if number == host_of(coordinator) else None
@@ -235,7 +233,8 @@ class Host:
             delivery.closing(coordinator.id, coordinator.pending)
             here = coordinator.close(self._now_ms, self.history.oldest(), self.decides_inline)
             for n, request in enumerate(here):
-                self._decide(coordinator, n, request)
+                if not self._inline.decide(coordinator, n, request):
+                    self._drain()
             if delivery.waiting:
                 self._drain()
         if self._repeated is not None and self._repeated.waiting:
@@ -365,54 +364,10 @@ class Host:
             delivery.sender, delivery.cause = tablet.id, NOBODY
             tablet.ask_about(tx)
 
-    def _decide(self, coordinator: Coordinator, n: int, request: PlanRequest) -> None:
-        """Decides a transaction whose participants all live here: plan, votes, effects and answer at once.
-
-        Makes the changes that the messages would make, without sending them. Sends them if something
-        undecided stands in the way.
-        """
-        idle = self._idle
-        if not all([number in idle or self._is_idle(number) for number in request.participants]):
-            self.delivery.sender = coordinator.id
-            coordinator.announce([(n, request)])
-            self._drain()
-            return
-        tx, reason = request.tx, None
-        bodies = dict(zip(request.participants, request.bodies, strict=True))
-        for number in request.voters:
-            reason = idle[number].vote(tx, bodies[number])
-            if reason is not None:
-                break
-        details: dict[int, Detail] = {}
-        step = coordinator.step
-        if reason is None:
-            steps = self.delivery.steps
-            for number in request.receivers:
-                details[number] = idle[number].publish(tx, bodies[number], step, n)
-                steps[number >> KIND_SHIFT, "Plan"] += 1
-            self.delivery.spent[tx].appends += len(details)
-        else:
-            for number in request.participants:
-                idle[number].unstage(tx)
-        coordinator.decided(n, request, reason is None)
-        if self.proxy is not None and request.proxy == self.proxy.id:
-            if self.delivery.async_clients:
-                self.delivery.sender = coordinator.id
-                self.delivery.send(self.proxy.id, Decided(tx, step, n, reason, details))
-            else:
-                self.proxy.decided(tx, step, n, reason, details)
-
-    def _is_idle(self, number: int) -> bool:
-        """Returns whether a tablet has no undecided transaction, and remembers it if so."""
-        tablet: Participant[Part, Body] = self._tablet(number)
-        if tablet.idle():
-            self._idle[number] = tablet
-        return number in self._idle
-
     def _drain(self) -> None:
         delivery = self.delivery
         waiting = delivery.waiting
-        tablet_of, others, idle = self._tablet, self._others, self._idle
+        tablet_of, others, idle = self._tablet, self._others, self._inline.idle
         turn = self.turn
         while waiting:
             target, message, cause = waiting.popleft()
@@ -506,7 +461,7 @@ class Host:
     def _undo(self, mark: tuple[Any, ...]) -> None:
         savepoint, proxy, pending, delivery, superseded, memory, repeated = mark
         self.turn.rollback(savepoint)
-        self._idle.clear()
+        self._inline.idle.clear()
         if self.proxy is not None:
             self.proxy.undo(proxy)
         if self._coordinator is not None:
