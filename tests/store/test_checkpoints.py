@@ -80,7 +80,7 @@ def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
 def test_a_checkpoint_rests_unless_the_next_one_comes_near(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.store.tables.table._REST_EVERY", 10)
+    monkeypatch.setattr("planstep.store.tables.digested_rows._REST_EVERY", 10)
     rests: list[float] = []
     store = open_small(quick_path / "rests")
 

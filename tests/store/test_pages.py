@@ -9,8 +9,8 @@ from storekit import TABLETS, FastFiles, crash, write
 from planstep.errors import Corruption
 from planstep.proto.ids import tx_id
 from planstep.store import DiskStore
-from planstep.store.tables import table as tables
-from planstep.store.tables.checksums import seal
+from planstep.store.tables import digested_rows
+from planstep.store.tables.checksums import seal, unseal
 from planstep.store.tables.pages import PAGED, PAGED_END
 from planstep.store.tables.table import Table
 from planstep.store.verify import verify
@@ -68,7 +68,7 @@ def test_rows_of_an_older_version_stay_until_they_change(
             "planstep.store.tables.pages.Pages.entries",
             lambda self, txn, changes: {b"k" + key: value for key, value in changes.items()},
         )
-        older.setattr(tables, "_SEALS", 1)
+        older.setattr(digested_rows, "_SEALS", 1)
         write(store, dict(map(outcome, range(0, 600, 2))))
         store.checkpoint()
     assert entry_count(store, b"k") == 300
@@ -94,7 +94,7 @@ def test_tablets_of_an_older_version_keep_their_digests(tmp_path: Path) -> None:
     store = opened(folder)
     store.checkpoint()
     key, data = b"k" + A + b"a", seal(b"k" + A + b"a", 1)
-    digest = (tables.hash_entry(key[1:], data), 1)
+    digest = (digested_rows.hash_entry(key[1:], data), 1)
     with store.table.environment.begin(write=True) as txn:
         txn.put(key, data)
         txn.put(b"d" + A, seal(b"d" + A, digest))
@@ -106,7 +106,7 @@ def test_tablets_of_an_older_version_keep_their_digests(tmp_path: Path) -> None:
     assert verify(folder) == []
     store = opened(folder)
     (stored,) = (value for key, value in store.table.entries() if key == b"d" + A)
-    assert len(tables.unseal(b"d" + A, stored)) == 2
+    assert len(unseal(b"d" + A, stored)) == 2
     store.close()
 
 

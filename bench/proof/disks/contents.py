@@ -19,7 +19,7 @@ import msgpack
 import planstep
 from planstep.proto.ids import tablet_text
 from planstep.store.readers.readonly import ReadOnlyStore
-from planstep.store.tables.table import hash_entry
+from planstep.store.tables.digested_rows import hash_entry
 
 Contents = dict[str, Any]
 

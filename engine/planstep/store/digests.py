@@ -3,10 +3,10 @@
     owner      a turn with row M ─▶ frozen behind it ─▶ checkpoint ─▶ digests ─▶ row D of a later turn
     follower   takes it ─▶ checkpoint, before the next ─▶ digests ───────▶ equal? ◀──┘
 
-A tablet's digest is a sum over its rows, so it does not depend on when checkpoints were made (tables/table.py). It
+A tablet's digest is a sum over its rows, so it does not depend on when checkpoints were made. It
 does on how rows are packed into pages, which zlib may do otherwise in another version: that tablet is left out.
 
-Next: tables/table.py.
+Next: tables/digested_rows.py.
 """
 
 from typing import NamedTuple

@@ -19,8 +19,9 @@ from .meta import load_meta
 from .readers.released_mark import read_mark
 from .recovery import read_back, read_segment
 from .tables.checksums import entry_text, unseal
+from .tables.digested_rows import entry_sum
 from .tables.header_check import DATA_FILE, page_problems
-from .tables.table import Table, entry_sum
+from .tables.table import Table
 
 _MASK = (1 << 64) - 1
 _PAGES_SHOWN = 20

@@ -6,14 +6,12 @@
     i              the store's id: missing in tables that an older version wrote
 
 Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction, and writes its keys
-in order: a key costs the same in a large table. A tablet's digest is the sum, modulo 2^64, of its entries' seals;
-the checkpoint updates it from old and new entry. Tablets of format 1 have (digest, entries), over a longer
-hash of each entry, and keep it. DiskStore and the readers use it.
+in order: a key costs the same in a large table. A tablet's digest is over all its entries (digested_rows.py).
+DiskStore and the readers use it.
 
 Next: ../disk_store.py.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -24,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-import msgpack
 
 from ...errors import Corruption, IoError, PlanstepError, StoreClosed
 from ...proto.stored import AnyRow
 from ..files import shown, typed_errors
-from ..layers import GONE, Changes
+from ..layers import Changes
 from ..log.extents import (
     Extent,
     address_key,
@@ -42,7 +39,6 @@ from ..log.extents import (
 )
 from .checksums import (
     FOREIGN,
-    SEAL_BYTES,
     NeighbourCheck,
     backwards,
     between,
@@ -51,6 +47,7 @@ from .checksums import (
     unseal,
 )
 from .create import READERS_MAX, allocate_lock, make_file
+from .digested_rows import put_rows
 from .fork_safe_open import close_environment, file_key, open_environment
 from .header_check import DATA_FILE, check_size
 from .lmdb_errors import given_up, not_opened, not_written, unreadable
@@ -60,24 +57,7 @@ from .pages import PAGED, PAGED_END, Pages
 from .reader_slots import SPARED, Slots, admit, all_taken
 
 _MAP_BYTES = 1 << 40
-_MASK = (1 << 64) - 1
-_REST_EVERY = 1024
-"""Changes of a checkpoint between two rests: some 2 ms."""
-_SEALS = 1
-"""Marks a tablet's digest that is the sum of its entries' seals."""
 _STATE = [int, int, str, bool, int]
-
-
-def hash_entry(key: bytes, value: bytes) -> int:
-    digest = hashlib.blake2b(value, digest_size=8, key=hashlib.sha256(key).digest()).digest()
-    return int.from_bytes(digest, "little")
-
-
-def entry_sum(key: bytes, sealed: bytes, seals: bool) -> int:
-    """Returns an entry's share of its tablet's digest; `key` is LMDB's."""
-    if seals:
-        return int.from_bytes(sealed[-SEAL_BYTES:], "little")
-    return hash_entry(key[1:], sealed)
 
 
 def _environment(folder: Path, owned: bool, writable: bool) -> tuple[Any, tuple[int, int]]:
@@ -452,7 +432,8 @@ class Table:
                 # First, so that the lookup of a new tablet's digest passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
-                written = self._put_rows(txn, before, changes, rest)
+                entries = self._pages.entries(before, changes)
+                written = put_rows(txn, before, entries, self._beside, rest)
                 put_extents(txn, payloads)
                 for address, length in dropped:
                     drop(txn, address, length)
@@ -464,56 +445,6 @@ class Table:
             self.damaged = error
             raise
         return written, live
-
-    def _put_rows(self, txn: Any, before: Any, changes: Changes, rest: Callable[[], None]) -> int:
-        """Writes rows and each tablet's digest over them; returns the bytes. `before`: the tables before this."""
-        entries = self._pages.entries(before, changes)
-        keys = sorted(entries)
-        digests: dict[bytes, list[int]] = {}
-        for key in keys:
-            if key[1:5] not in digests:
-                digests[key[1:5]] = list(look_up(txn, b"d" + key[1:5]) or (0, 0, _SEALS))
-        written = 0
-        with txn.cursor() as writing, before.cursor() as reading:
-            for at in range(0, len(keys), _REST_EVERY):
-                some = {key: entries[key] for key in keys[at : at + _REST_EVERY]}
-                written += self._put_some(writing, reading, some, digests)
-                rest()
-        for prefix, (digest, count, *seals) in digests.items():
-            named = b"d" + prefix
-            txn.put(named, seal(named, (digest & _MASK, count, *seals)))
-        return written
-
-    def _put_some(
-        self, writing: Any, reading: Any, entries: Changes, digests: dict[bytes, list[int]]
-    ) -> int:
-        """Writes entries in the order of their keys, and counts them in the digests; returns the bytes.
-
-        New entries that follow one another need one look at the neighbours of them all.
-        """
-        pack = msgpack.Packer(use_bin_type=True).pack
-        old = {bytes(key): sealed for key, sealed in reading.getmulti(entries)}
-        new: list[tuple[bytes, bytes]] = []
-        checked = b""  # up to this key the neighbours of new entries are checked
-        for key, value in entries.items():
-            digest = digests[key[1:5]]
-            held = old.get(key)
-            if held is not None:
-                digest[0] -= entry_sum(key, held, len(digest) > 2)
-                digest[1] -= 1
-            if value is GONE:
-                continue
-            if held is None and key >= checked:
-                checked = self._beside.around(reading, key)
-            sealed = seal(key, value, pack)
-            new.append((key, sealed))
-            digest[0] += entry_sum(key, sealed, len(digest) > 2)
-            digest[1] += 1
-        writing.putmulti(new)
-        for key in old:
-            if entries[key] is GONE and writing.set_key(key):
-                writing.delete()
-        return sum(len(key) + len(sealed) for key, sealed in new)
 
     def check_file(self, path: Path, there: os.stat_result | None) -> None:
         """Raises Corruption if the file at `path`, with status `there`, is not the open one. From here on nothing
