@@ -277,7 +277,7 @@ class ThreadPool:
     def _run_what_waits(self) -> None:
         if self._turns.stopped is not None:  # perhaps by a thread without memory to tell anyone
             self._replies.give_up(self._turns.stopped)
-        if self._turns.partial:
+        if self._turns.partial.waiting:
             self._turns.complete_partial()
         self._replies.answer()  # answers that an interrupted caller did not hand out
         while self._turns.retries and self._turns.stopped is None:

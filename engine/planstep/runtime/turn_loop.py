@@ -46,19 +46,19 @@ from ..host.inputs import (
     frees,
 )
 from ..host.inputs import Commit as CommitInput
-from ..host.repeated_commits import detail_of
 from ..logs import engine_stopped, host_stopped, input_failed, no_space, turn_failed
-from ..proto.ids import Place, host_of, tablet_prefix, tx_text
-from ..proto.messages import Cause, Part, Parts
+from ..proto.ids import Place, tx_text
+from ..proto.messages import Cause
 from ..proto.reasons import cause_of
 from ..proto.shell import Answer
-from ..proxy.deterministic import Result, role
+from ..proxy.deterministic import Result
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Node, ReplySink, Sink, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
+from .partial_commits import PartialCommits
 from .replies import ReplyBook, own
 from .timers import Delays
 from .wait_primitives import Signal, Watches, wait_for
@@ -113,8 +113,7 @@ class TurnLoop:
         self.closed = False
         self.stopped: BaseException | None = None  # a host stopped: nothing under way ends here
         self.retries: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
-        self.partial: deque[tuple[Result, Parts]] = deque()
-        """Commits whose offsets in partitions of other hosts are to be found."""
+        self.partial = PartialCommits(nodes)
         self.submitted = Signal()
         """Set when there is work for the service thread."""
         self._hosts = len(nodes)
@@ -325,7 +324,7 @@ class TurnLoop:
             self._ledger.turn(released)
             if released.frames or released.delayed or released.answers or released.failures:
                 self._send_out(node, released)
-            self.partial.extend(released.repeated)  # for the service thread
+            self.partial.waiting.extend(released.repeated)  # for the service thread
             for result in released.results:
                 if result.reason is not None:
                     self._aborted(result)
@@ -366,27 +365,9 @@ class TurnLoop:
         self._replies.answers[tx] = error
 
     def complete_partial(self) -> None:
-        """Answers commits that were handed in once more, with their offsets in all hosts' partitions."""
-        for _ in range(len(self.partial)):
-            result, parts = self.partial[0]
-            if all([self._add_detail(result, tablet, part) for tablet, part in parts.items()]):
-                self.committed_at(result.tx, result.step, result.n, result.details)
-                self.partial.popleft()
-            else:
-                self.partial.rotate(-1)
-
-    def _add_detail(self, result: Result, tablet: int, part: Part) -> bool:
-        """Adds a participant's detail of a commit; returns False while its host has not executed it."""
-        node = self.nodes[host_of(tablet)]
-        if tablet in result.details or not role(part)[1]:
-            return True
-        if node.down:
-            return False
-        store = node.host.store
-        if store.get(tablet_prefix(tablet) + b"t" + result.tx) is not None:
-            return False
-        result.details[tablet] = detail_of(part, tablet, store, result.step, result.n)
-        return True
+        """Answers commits that were handed in once more, as far as all hosts have executed them."""
+        for result in self.partial.completed():
+            self.committed_at(result.tx, result.step, result.n, result.details)
 
     def _send_out(self, node: Node, released: Released) -> None:
         """Sends what a turn released to other hosts, to later turns, and to clients outside of turns."""
