@@ -16,6 +16,17 @@ may share a registry.
     planstep_memory_bytes {store, kind}, planstep_disk_bytes {store, kind},
     planstep_open_snapshots, planstep_oldest_snapshot_seconds
 
+Where several processes have a store, its owner exports all of this. A process that is attached exports only what is
+its own, so that sums over processes count nothing twice:
+
+    planstep_memory_bytes, planstep_open_snapshots, planstep_oldest_snapshot_seconds; in modes "kafka" and "pulsar",
+    where each process has a client, also planstep_transactions_total and planstep_waiting_transactions
+    planstep_owns {store}                                   1 in the process that owns the store, else 0
+    planstep_attached_processes, planstep_attached_total    of the owner: processes now, and since it owns the store
+    planstep_link_connected, planstep_link_owners_lost_total, planstep_link_waiting_transactions
+                                                            of an attached one: is there an owner, how many it has
+                                                            lost, transactions sent over the link and not answered
+
 Of a replicated store's shared log, behind `planstep_shared_log_`:
 
     append_seconds (histogram), requests_total {store, kind}, sent_bytes_total, received_bytes_total,
@@ -74,6 +85,7 @@ _SHARED_GAUGES = {
     "lag_bytes": "Bytes that an owner has not shipped yet, in mode async.",
     "lag_seconds": "Seconds since a follower had all turns, or since an owner has a turn that is not shipped.",
 }
+_OWNS = "1 in the process that owns the store."
 _collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDictionary()
 
 
@@ -114,11 +126,18 @@ class _Collector:
         families = _Families(CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily)
         for engine in sorted(self.engines, key=lambda engine: engine.path):
             try:
-                stats, topics = engine.stats(), levels(engine.context.runtime)
+                engine.context.check()
+                runtime = engine.context.runtime
+                stats = runtime.stats(ask=False)
+                topics = {} if "link" in stats else levels(runtime)
             except PlanstepError:
                 continue  # closed
             store = {"store": engine.path}
-            families.add_stats(store, stats)
+            if "link" in stats:
+                families.add_attached(store, stats, clients=not runtime.has_places)
+            else:
+                families.add_stats(store, stats)
+                families.add_owner(store, stats.get("processes"))
             if "shared_log" in stats:
                 families.add_shared_log(store, stats["shared_log"])
             for logs, by_owner in stats.get("coordinator_logs", {}).items():
@@ -154,21 +173,65 @@ class _Families:
         """Adds one engine's `db.stats()`."""
         for key, name, text in _HISTOGRAMS:
             self._add_histogram(name, text, store, stats["turns"][key])
-        for outcome, cause, n in _transactions(stats["transactions"]):
-            labels = {**store, "outcome": outcome, "cause": cause}
-            text = "Transactions that ended, by outcome and cause."
-            self._add(self._counter, "transactions", text, labels, n)
         for name, n in stats["store"].items():
             text = f"Of the stores since they were opened: {name.replace('_', ' ')}."
             self._add(self._counter, name, text, store, n)
         for name, text, value in _gauges(stats):
             self._add(self._gauge, name, text, store, value)
-        for name, text, sizes in (
-            ("memory_bytes", "Bytes in memory, by what they are for.", _memory(stats)),
-            ("disk_bytes", "Bytes allocated on disk, by purpose.", stats["disk_bytes"]),
-        ):
-            for kind, n in sizes.items():
-                self._add(self._gauge, name, text, {**store, "kind": kind}, n)
+        text = "Bytes allocated on disk, by purpose."
+        self._add_sizes("disk_bytes", text, store, stats["disk_bytes"])
+        self._add_transactions(store, stats["transactions"])
+        self._add_own(store, stats)
+
+    def _add_transactions(self, store: dict[str, str], counts: dict[str, Any]) -> None:
+        for outcome, cause, n in _transactions(counts):
+            labels = {**store, "outcome": outcome, "cause": cause}
+            text = "Transactions that ended, by outcome and cause."
+            self._add(self._counter, "transactions", text, labels, n)
+        text = "Transactions sent and not answered."
+        self._add(self._gauge, "waiting_transactions", text, store, counts["waiting"])
+
+    def _add_own(self, store: dict[str, str], stats: dict[str, Any]) -> None:
+        """Adds what each process has of its own."""
+        text = "Bytes in memory, by what they are for."
+        self._add_sizes("memory_bytes", text, store, _memory(stats))
+        snapshots = stats["snapshots"]
+        self._add(
+            self._gauge, "open_snapshots", "Snapshots that are open.", store, snapshots["open"]
+        )
+        text = "Age of the oldest open snapshot, 0 without."
+        oldest = snapshots["oldest_seconds"]
+        self._add(self._gauge, "oldest_snapshot_seconds", text, store, oldest)
+
+    def _add_sizes(
+        self, name: str, text: str, store: dict[str, str], sizes: dict[str, int]
+    ) -> None:
+        for kind, n in sizes.items():
+            self._add(self._gauge, name, text, {**store, "kind": kind}, n)
+
+    def add_owner(self, store: dict[str, str], processes: dict[str, Any] | None) -> None:
+        """Adds who is attached; `processes` is None where nobody can attach."""
+        if processes is None:
+            return
+        self._add(self._gauge, "owns", _OWNS, store, 1)
+        text = "Processes that are attached to the store's owner."
+        self._add(self._gauge, "attached_processes", text, store, processes["attached"])
+        text = "Processes that were attached since this one owns the store."
+        self._add(self._counter, "attached", text, store, processes["served"])
+
+    def add_attached(self, store: dict[str, str], stats: dict[str, Any], clients: bool) -> None:
+        """Adds what an attached process counts and its owner does not. `clients`: these count commits."""
+        self._add_own(store, stats)
+        counts, link = stats["transactions"], stats["link"]
+        if clients:
+            self._add_transactions(store, counts)
+        self._add(self._gauge, "owns", _OWNS, store, 0)
+        text = "1 while this process has a link to the store's owner."
+        self._add(self._gauge, "link_connected", text, store, int(link["connected"]))
+        text = "Owners of the store that this process has lost."
+        self._add(self._counter, "link_owners_lost", text, store, link["owners_lost"])
+        text = "Transactions sent over the link and not answered."
+        self._add(self._gauge, "link_waiting_transactions", text, store, counts["waiting"])
 
     def add_shared_log(self, store: dict[str, str], stats: dict[str, Any]) -> None:
         """Adds what was counted of a replicated store's shared log; an owner and a follower have other numbers."""
@@ -220,15 +283,9 @@ def _transactions(counts: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 def _gauges(stats: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
     yield "step", "The last released step.", stats["step"]
-    waiting = stats["transactions"]["waiting"]
-    yield "waiting_transactions", "Transactions sent and not answered.", waiting
     age = stats["checkpoint_age_seconds"]
     if age is not None:
         yield "checkpoint_age_seconds", "Seconds since the last checkpoint.", age
-    snapshots = stats["snapshots"]
-    yield "open_snapshots", "Snapshots that are open.", snapshots["open"]
-    oldest = snapshots["oldest_seconds"]
-    yield "oldest_snapshot_seconds", "Age of the oldest open snapshot, 0 without.", oldest
 
 
 def _memory(stats: dict[str, Any]) -> dict[str, int]:

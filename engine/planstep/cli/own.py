@@ -34,6 +34,9 @@ def own(
     create: Annotated[
         bool, typer.Option("--create", help="Make the store where there is none.")
     ] = False,
+    metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Own a store, and do nothing else, so that other processes attach to this one.
@@ -59,6 +62,8 @@ def own(
     owner = None
     try:
         with planstep.open(store, create=create, durability=_durability(durability)) as db:
+            if metrics is not None:
+                _serve(db, metrics)
             while until is None or time.monotonic() < until:
                 if owner != db.owner:
                     owner = db.owner
@@ -69,6 +74,13 @@ def own(
         pass
     if as_json:
         print_json({"event": "stopped", "pid": owner})
+
+
+def _serve(db: "planstep.Engine", port: int) -> None:
+    planstep.metrics.register(db)
+    import prometheus_client  # there, else `register` has said what to install
+
+    prometheus_client.start_http_server(port)
 
 
 def _tell(owner: int | None, as_json: bool) -> None:

@@ -321,14 +321,17 @@ class Runtime:
 
     # the end --------------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
-        """Collects the counters: statistics.py."""
+    def stats(self, ask: bool = True) -> dict[str, Any]:
+        """Collects the counters: statistics.py. `ask`: those of an owner that is another process, too."""
         self.look()
         processes = {} if self.server is None else {"processes": self.server.stats()}
         collected = {**stats(self), **processes, **self.hooks.stats()}
-        if self.link is not None:
+        link = self.link
+        if link is not None:
+            collected["link"] = link.stats()
+        if link is not None and ask:
             with suppress(IoError):  # no owner answers
-                collected["owner"] = self.link.call("stats", timeout=_STATS_SECONDS)
+                collected["owner"] = link.call("stats", timeout=_STATS_SECONDS)
         return collected
 
     def stop_host(self, number: int) -> None:

@@ -21,7 +21,10 @@
     snapshots      open, oldest_seconds
     disk_bytes     log, tables, aside (spare, reserve, cushion), other: allocated, of all hosts; zero in memory
 
-    owner          in a process that is attached: all of this as the store's owner counts it, who runs the turns
+    processes      of an owner: attached (now), served (since it began to own), and what its consumers share
+    link           in a process that is attached: owner (its process id), connected (False while one is looked
+                   for), owners_lost
+    owner          there, too: all of this as the store's owner counts it, who runs the turns
     shared_log     of a replicated store alone: role ("owner", "follower"), term, floor, requests {"put": n, "get",
                    "list", "delete"}, sent_bytes, received_bytes, mine_after_doubt, void_records;
                    of its owner: append_seconds (a histogram), waiting_seconds (of the append under way), fences;

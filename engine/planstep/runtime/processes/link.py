@@ -103,12 +103,17 @@ class Link:
         self._calls: dict[int, SimpleQueue[Frame | None]] = {}
         self.connected = False
         """There is an owner to send to."""
+        self._owners_lost = 0
         self._use(attached)
 
     @property
     def generation(self) -> int:
         """Returns the generation of the last owner."""
         return self._generation
+
+    def stats(self) -> dict[str, Any]:
+        lost = self._owners_lost
+        return {"owner": self.owner, "connected": self.connected, "owners_lost": lost}
 
     def begin(self) -> None:
         self.arm()
@@ -399,6 +404,7 @@ class Link:
         try:
             self._select()
             self._socket.close()
+            self._owners_lost += 1
             owner_lost(self._runtime, self.owner)
             self._runtime.shares.lost()
             found = self._next_owner.find(lambda: self._ended)
