@@ -10,7 +10,8 @@ from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.final_invariants import check_at_end
 from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, function_of, mutate, planted
-from planstep.bench.proof.worlds.seed import drive, settle, world_of
+from planstep.bench.proof.worlds.phases import drive, settle
+from planstep.bench.proof.worlds.seed import world_of
 from planstep.bench.proof.worlds.swarm import draw
 from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.proto.messages import ADD

@@ -16,8 +16,9 @@ from planstep.bench.proof.simulator.world import World
 from planstep.bench.proof.worlds.final_invariants import check_at_end, real_time, replayed
 from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
+from planstep.bench.proof.worlds.phases import drive, settle
 from planstep.bench.proof.worlds.readers import Key, Readers, SnapshotRead
-from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
+from planstep.bench.proof.worlds.seed import play, play_drawn, world_of
 from planstep.bench.proof.worlds.shrink import shrink
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
 from planstep.bench.proof.worlds.workloads import NamedWorkloads

@@ -25,7 +25,8 @@ from ..parallel import gather
 from ..simulator.world import World
 from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
-from ..worlds.seed import SETTLED_MS, drive, result, world_of
+from ..worlds.phases import SETTLED_MS, drive
+from ..worlds.seed import result, world_of
 from ..worlds.swarm import draw
 from ..worlds.workloads import NamedWorkloads
 from .registry import RowOptions, RowResult

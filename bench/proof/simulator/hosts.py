@@ -1,50 +1,20 @@
-"""Runs hosts over stores in memory in virtual time, and records and replays their turns: the base of each world.
+"""Runs hosts over stores in memory in virtual time, and records and replays their turns: the base of most worlds.
 
-    after(5, call) ─▶ (now + 5, order, call) ─▶ step: sets the time, then calls
     inputs, clock ─▶ Host.run ─▶ Disk.commit: durable, or made to fail ─▶ TurnRecord: what came in, what changed
     records of a whole run ─▶ fresh hosts ─▶ the same changes, byte for byte
 
-Two events of one moment happen in the order in which they were scheduled.
 Next: world.py.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import Any
 
 from ....errors import IoError, NoSpace
 from ....host.host import Host
 from ....host.inputs import Input, Released
-from ....host.tablet_space import stored_tablets
-from ....proto.ids import host_of, tablet_prefix
 from ....store import MemoryStore, Show, Turn
-from ....tablets.partition import Entry
-
-_LAST = 200
-"""The number of recent turns and crashes that a failure report may print."""
-
-
-@dataclass(slots=True)
-class TurnRecord:
-    """Records one turn: the host and the number of its life, the inputs, the time, and the changes.
-
-    Failed turns are recorded as well: they changed nothing durable, but may have changed the cores' memory.
-    """
-
-    host: int
-    life: int
-    inputs: list[Input]
-    now_ms: int
-    reserve: bool
-    horizon: int
-    """The oldest step that an open snapshot read at that time; plans carry it to other hosts."""
-    changes: bytes = b""
-    failed: bool = True
+from .timeline import Timeline, TurnRecord
 
 
 class Disk(MemoryStore):
@@ -62,26 +32,19 @@ class Disk(MemoryStore):
         super().commit(turn, show)
 
 
-class Hosts(ABC):
+class Hosts(Timeline, ABC):
     """Runs hosts over stores in memory in virtual milliseconds, and records the inputs of each of their turns.
 
     A subclass makes hosts (`_host`) from its settings alone, because a replay makes them again. It also draws
-    faults (`_strike`); a plan may override that. Invariant: time never goes back.
+    faults (`_strike`); a plan may override that.
     """
 
     inboxes: Sequence[Sequence[object]]
 
     def __init__(self, seed: int, hosts: int) -> None:
-        self.seed = seed
-        self.faulted: Counter[str] = Counter()
-        """The number of faults that happened, by class."""
+        super().__init__(seed)
         self.skew_ms = [0] * hosts
         """The error of each host's clock."""
-        self.last: deque[tuple[float, int, str, list[Input]]] = deque(maxlen=_LAST)
-        """The newest turns and crashes: (time, host, fault, inputs)."""
-        self.now = 1_000.0
-        self.events = self._order = 0
-        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._due = [False] * hosts  # a turn is scheduled
         self.away = [False] * hosts
         self._rests_until = [0.0] * hosts  # paused, or at a slow disk
@@ -90,37 +53,11 @@ class Hosts(ABC):
     def _open(self, hosts: int) -> None:
         self.hosts = hosts
         self.lives = [0] * hosts
-        self.recorded: list[TurnRecord] = []
+        self.recorded = []
         self._changes = b""
         self.turn: Turn
         self.stores = [Disk(bytes([i]) * 16) for i in range(hosts)]
         self.nodes = [self._host(i, self.stores[i]) for i in range(hosts)]
-
-    # time ------------------------------------------------------------------------------------
-
-    def after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
-        self._order += 1
-        heappush(self._queue, (self.now + delay_ms, self._order, call, args))
-
-    def scheduled(self) -> Iterator[Callable[..., None]]:
-        """Yields what is to be called, in no order."""
-        return (call for _, _, call, _ in self._queue)
-
-    def step(self) -> None:
-        """Executes one event."""
-        self.now, _, call, args = heappop(self._queue)
-        self.events += 1
-        call(*args)
-
-    def run(self, events: int) -> None:
-        for _ in range(events):
-            self.step()
-
-    def pass_ms(self, ms: float) -> None:
-        until = self.now + ms
-        while self._queue[0][0] <= until:
-            self.step()
-        self.now = until
 
     # turns -----------------------------------------------------------------------------------
 
@@ -189,56 +126,7 @@ class Hosts(ABC):
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
 
-    # durable state ----------------------------------------------------------------------------
-
-    def read(self, tablet: int, key: bytes) -> Any:
-        """Returns a row of a tablet, or None where there is none."""
-        return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
-
-    def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
-        """Returns a tablet's rows whose keys begin with `letter`; keys come without the tablet's prefix."""
-        store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
-        pairs = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
-        return [(key[len(prefix) :], row) for key, row in pairs]
-
-    def payloads(self, tablet: int) -> list[bytes]:
-        """Returns the payloads of a partition's log in mode "deterministic", in order."""
-        store = self.stores[host_of(tablet)]
-        entries = [Entry._make(row) for _, row in self.rows(tablet, b"b")]
-        return [store.read_payload(entry.address, entry.length) for entry in entries]
-
-    def unfinished(self) -> str:
-        """Names a durable message or transaction that is not finished; returns "" for none."""
-        for host in self.nodes:
-            for link in host.links.values():
-                if link.queue and link.queue[-1][0] > link.acknowledged:
-                    return f"an unacknowledged message from host {link.source} to {link.target}"
-        for host, store in zip(self.nodes, self.stores, strict=True):
-            for prefix in stored_tablets(store, host.number):
-                for kind in (b"t", b"q", b"s"):
-                    # The catalogue's row "s" holds its next number; it is no transaction.
-                    rows = store.scan(prefix + kind, prefix + bytes([kind[0] + 1]), limit=2)
-                    if any(kind == b"q" or len(key) == 17 for key, _ in rows):
-                        return f"a transaction at a tablet: {rows[0]!r}"
-        return ""
-
     # the record -------------------------------------------------------------------------------
-
-    def latest(self) -> list[str]:
-        """Formats the newest turns and crashes as text, a line for each input."""
-        return [
-            f"{at:9.1f} ms  host {number}  {fault:12} {item}"[:400]
-            for at, number, fault, inputs in self.last
-            for item in inputs or ("",)
-        ]
-
-    def digest(self) -> str:
-        """Returns a hash of all recorded changes, in order."""
-        digest = hashlib.sha256()
-        for turn in self.recorded:
-            digest.update(b"%d %d " % (turn.host, len(turn.changes)))
-            digest.update(turn.changes)
-        return digest.hexdigest()
 
     def replay(self) -> list[bytes]:
         """Runs fresh cores over the recorded inputs and returns their changes; a new life starts from its store."""

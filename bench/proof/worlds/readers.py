@@ -104,7 +104,7 @@ class Readers:
     def go_on(self, reading: Reading) -> None:
         world, record, snapshot = self.world, reading.record, reading.snapshot
         self.waiting.pop(reading, None)
-        if world.lives[0] != reading.life:
+        if self.is_over(reading):
             return
         more_ms = 0.0
         try:
@@ -125,6 +125,10 @@ class Readers:
         self.reads.append(record)
         if reading.then is not None:
             reading.then()
+
+    def is_over(self, reading: Reading) -> bool:
+        """Returns whether the process that read has ended."""
+        return self.world.lives[0] != reading.life
 
     def unserved(self, dead: int | None = None) -> list[str]:
         """Names readers that still wait for a live host; if `dead` is dead, not those that only undecided

@@ -16,6 +16,7 @@ from ..simulator.world import World
 from .final_invariants import check_at_end, replayed
 from .kafka.seed import play as play_kafka
 from .online_invariants import Watch
+from .phases import drive, settle
 from .pulsar.seed import play as play_pulsar
 from .result import Played
 from .swarm import Drawn, draw
@@ -24,7 +25,6 @@ from .workloads import NamedWorkloads
 MODES = ("deterministic", "kafka", "pulsar")
 REPLAYED_EVERY = 25
 """One of this many seeds replays its recorded inputs."""
-SETTLED_MS = 60_000.0
 IN_PLACE: dict[str, tuple[int, Callable[[int, int], tuple[Any, ...]]]] = {
     "kafka": (0, play_kafka),
     "pulsar": (3, play_pulsar),
@@ -88,29 +88,3 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
         world.digest(),
         world.latest() if violations else [],
     )
-
-
-def drive(world: World, work: NamedWorkloads, drawn: Drawn) -> None:
-    """Runs the safety phase: transactions at the drawn pace, with faults."""
-    for went in range(1, 100 * drawn.transactions):
-        if len(work.requests) >= drawn.transactions:
-            return
-        work.go()  # may submit nothing, for example when there is nothing to consume
-        if went % 3 == 0:
-            world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
-
-
-def settle(world: World, work: NamedWorkloads) -> None:
-    """Runs the liveness phase: everything ends, dropped tablets are cleaned, every snapshot is served."""
-    healed = world.now
-    world.settle(SETTLED_MS)
-    until = world.now + SETTLED_MS
-    while work.cleaning:
-        world.pass_ms(50.0)
-        assert world.now < until, f"of {[*work.cleaning]} something is left"
-    world.settle(SETTLED_MS)
-    until = world.now + SETTLED_MS
-    while work.readers.waiting:
-        world.pass_ms(50.0)
-        late = f"{world.now - healed:.0f} ms after the last fault"
-        assert world.now < until, f"{late}: {work.readers.unserved()[0]}"

@@ -52,7 +52,7 @@ class NamedWorkloads(Workload):
         super().__init__(world)
         self.at = places(world.hosts)
         self.weights = weights
-        self.readers = Readers(world)
+        self.readers = self.make_readers()
         self.by_name = {
             "mixed": self.submit,
             "transform": self.transform,
@@ -70,6 +70,9 @@ class NamedWorkloads(Workload):
         self._mortal = 0
         self.cleaning: dict[int, None] = {}
         self.workload_of: dict[bytes, str] = {}
+
+    def make_readers(self) -> Readers:
+        return Readers(self.world)
 
     def go(self) -> None:
         """Submits one or a few transactions of a workload drawn by weight."""

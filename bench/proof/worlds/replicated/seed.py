@@ -24,9 +24,9 @@ from ...simulator.acting import DOWN, OPENING, UP, Machine
 from ...simulator.fate import Fate
 from ...simulator.shared_world import SharedWorld
 from ..final_invariants import check_at_end
+from ..phases import settle
 from ..readers import Readers, Reading
 from ..result import Played
-from ..seed import settle
 from ..workloads import NamedWorkloads
 from .history import History
 from .swarm import Settings, draw_settings

@@ -1,0 +1,1 @@
+"""Worlds of processes that share one store."""
