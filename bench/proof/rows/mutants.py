@@ -15,13 +15,13 @@ from functools import lru_cache
 from statistics import median
 
 from ..parallel import gather
-from ..worlds.mutants import deterministic, kafka, pulsar
+from ..worlds.mutants import attached, deterministic, kafka, pulsar
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.result import Played
 from ..worlds.seed import play
 from .registry import RowOptions, RowResult
 
-MUTANTS = deterministic.MUTANTS + kafka.MUTANTS + pulsar.MUTANTS
+MUTANTS = deterministic.MUTANTS + kafka.MUTANTS + pulsar.MUTANTS + attached.MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 SEEDS, QUICK_SEEDS = 500, 60
 TRANSACTIONS, QUICK_TRANSACTIONS = 200, 60

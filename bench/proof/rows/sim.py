@@ -18,6 +18,7 @@ from unittest.mock import patch
 from ....proto.messages import PartitionPart
 from ....tablets.partition import Partition
 from ..parallel import gather
+from ..simulator.attached_world import CLASSES as ATTACHED_CLASSES
 from ..simulator.client_world import CLASSES as IN_PLACE_CLASSES
 from ..simulator.faults import CLASSES
 from ..worlds.kafka.coverage import TABLES as KAFKA_TABLES
@@ -70,18 +71,20 @@ def _struck(result: RowResult, of_mode: Counter[str]) -> None:
     """Checks that every class of each mode struck often: a thousand times in a full run.
 
     A shorter run needs that share of it. The classes of modes with data in place come in bunches and have few of
-    the seeds, so they need the share of their mode's seeds.
+    the seeds, so they need the share of their mode's seeds. So do those of processes that share a store, always.
     """
     least = {
         mode: OF_A_CLASS * (result.runs if mode == "deterministic" else times) // SEEDS
         for mode, times in of_mode.items()
     }
     if result.runs >= SEEDS:
-        least = dict.fromkeys(least, OF_A_CLASS)
+        least = {**dict.fromkeys(least, OF_A_CLASS), "attached": least.get("attached", 0)}
     names = [*result.faults]
     for mode in IN_PLACE:
         if of_mode[mode]:
             names += [f"{mode}: {name}" for name in IN_PLACE_CLASSES]
+    if of_mode["attached"]:
+        names += [f"attached: {name}" for name in ATTACHED_CLASSES]
     if of_mode["deterministic"]:
         names += [f"deterministic: {name}" for name in CLASSES]
     result.reaches(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..simulator.world import World
+from .attached.seed import play as play_attached
 from .final_invariants import check_at_end, replayed
 from .kafka.seed import play as play_kafka
 from .online_invariants import Watch
@@ -22,22 +23,26 @@ from .result import Played
 from .swarm import Drawn, draw
 from .workloads import NamedWorkloads
 
-MODES = ("deterministic", "kafka", "pulsar")
+MODES = ("deterministic", "kafka", "pulsar", "attached")
+"""The worlds; "attached" has mode deterministic, in processes that share a store."""
 REPLAYED_EVERY = 25
 """One of this many seeds replays its recorded inputs."""
-IN_PLACE: dict[str, tuple[int, Callable[[int, int], tuple[Any, ...]]]] = {
-    "kafka": (0, play_kafka),
-    "pulsar": (3, play_pulsar),
+IN_PLACE = ("kafka", "pulsar")
+"""The modes with data in place."""
+OTHERS: dict[str, tuple[int, int, Callable[[int, int], tuple[Any, ...]]]] = {
+    "kafka": (0, 6, play_kafka),
+    "pulsar": (3, 6, play_pulsar),
+    "attached": (2, 12, play_attached),
 }
-"""The modes with data in place: which seeds of each `IN_PLACE_EVERY`, and what plays them."""
-IN_PLACE_EVERY = 6
-"""A seed of theirs takes as long as several others; row kafka plays more of mode kafka."""
+"""Worlds of other kinds: the seeds of each have that rest, divided by that number; what plays them.
+
+A seed of theirs takes as long as several others; row kafka plays more of mode kafka."""
 
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
-    for mode, (rest, play_mode) in IN_PLACE.items():
-        if modes == (mode,) or (mode in modes and seed % IN_PLACE_EVERY == rest):
+    for mode, (rest, every, play_mode) in OTHERS.items():
+        if modes == (mode,) or (mode in modes and seed % every == rest):
             played: Played = play_mode(seed, transactions)[0]
             return played
     return play_drawn(draw(seed, transactions))

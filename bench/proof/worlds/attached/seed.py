@@ -151,3 +151,5 @@ def _left(world: AttachedWorld) -> Iterator[str]:
             yield f"B33: process {process.number} has stopped: {runtime.turns.stopped!r}"
         if runtime.server is not None and len(runtime.server.peers) != len(world.alive()) - 1:
             yield f"B38: the owner has {len(runtime.server.peers)} links of {len(world.alive())}"
+        if runtime.server is not None and runtime.server.shares.stats()["parties"] > world.count:
+            yield f"B38: more processes have lanes than there are: {runtime.server.shares.stats()}"
