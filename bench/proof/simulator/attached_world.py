@@ -39,21 +39,22 @@ _OUTCOME = tablet_prefix(COORDINATOR_ID) + b"o"
 
 @dataclass(frozen=True)
 class Fates:
-    """Holds the odds of what befalls processes at each look, every 5 to 40 ms; the last four are of each turn of
+    """Holds the odds of what befalls processes at each look, every 5 to 40 ms; the last five are of each turn of
     the owner's, and of each change of the owner. All zero spares them."""
 
     kill_owner: float = 0.08
     kill_other: float = 0.05
     close_owner: float = 0.04
     close_other: float = 0.03
-    link_ends: float = 0.05
+    link_ends: float = 0.12
     kill_in_turn: float = 0.02
+    disk_slow: float = 0.06
     turn_fails: float = 0.01
     disk_full: float = 0.01
     opening_fails: float = 0.1
 
 
-SPARED = Fates(*[0.0] * 9)
+SPARED = Fates(*[0.0] * 10)
 CLASSES = (
     "owner killed",
     *[f"owner killed in a turn, {moment}" for moment in MOMENTS],
@@ -65,6 +66,7 @@ CLASSES = (
     "frames late",
     "turn failed",
     "disk full",
+    "disk slow",
     "opening fails",
 )
 """The names under which faults are counted."""
@@ -113,7 +115,9 @@ class AttachedWorld(Timeline):
         self.process_of: dict[bytes, Process] = {}
         self.given_up: dict[bytes, None] = {}
         self.ahead: dict[bytes, tuple[list[Any], dict[int, Any]]] = {}
-        self._staged_at: dict[bytes, int] = {}  # the owner's generation, by transaction
+        self._staged_at: dict[
+            bytes, tuple[int, int]
+        ] = {}  # the owner's generation, the process's link
         self._staged_lost: dict[bytes, None] = {}
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
         self.answered: Callable[[Result], None] = lambda result: None
@@ -163,7 +167,8 @@ class AttachedWorld(Timeline):
         self.recorded.append(record)
         self.last.append((self.now, owner.number, "turn", [f"{len(turn.overlay)} changes"]))
         for tx, staged_at in self._staged_at.items():
-            if staged_at != generation and _OUTCOME + tx in turn.overlay:
+            now = generation, self.process_of[tx].links
+            if staged_at != now and _OUTCOME + tx in turn.overlay:
                 self._staged_lost[tx] = None
         self.watch(0, turn)
 
@@ -267,7 +272,7 @@ class AttachedWorld(Timeline):
         """Stages the pieces of `ahead` one by one, then commits; rolls back if a piece is not staged."""
         process, tx = self._begin()
         ahead = [{t: (n, _batches(slices)) for t, (n, slices) in one.items()} for one in ahead]
-        self._staged_at[tx] = self.folder.store.generation
+        self._staged_at[tx] = self.folder.store.generation, process.links
         self.ahead[tx] = ahead[1:], {t: _with_batches(part) for t, part in parts.items()}
         self._stage(process, tx, ahead[0])
         return tx
@@ -292,6 +297,11 @@ class AttachedWorld(Timeline):
             self.ahead[tx] = more[1:], parts
             self._stage(process, tx, more[0])
         else:
+            pause_ms = self._calls.uniform(0, self._calls.choice((0, 0, 50)))
+            self.after(pause_ms, self._commit_staged, process, tx, parts)
+
+    def _commit_staged(self, process: Process, tx: bytes, parts: dict[int, Any]) -> None:
+        if process.status != GONE:
             self._send(process, tx, parts)
 
     def rollback(self, tx: bytes) -> None:
@@ -349,7 +359,7 @@ class AttachedWorld(Timeline):
             return super().read(tablet, key)
 
     def may_abort(self, tx: bytes) -> bool:
-        """Returns whether what a transaction had sent ahead was gone with an owner when it was decided."""
+        """Returns whether what a transaction had sent ahead was gone by its decision, with an owner or a link."""
         return tx in self._staged_lost
 
     def forgets(self, tablet: int, end: int) -> bool:
@@ -372,12 +382,13 @@ class AttachedWorld(Timeline):
     def heal(self) -> None:
         """Stops all faults."""
         self.lines, self.fates = QUIET, SPARED
-        self.folder.failing = self.folder.full = 0.0
+        self.folder.failing = self.folder.full = self.folder.slow = 0.0
 
     def strike(self, lines: Lines, fates: Fates) -> None:
         """Turns faults on."""
         self.lines, self.fates = lines, fates
         self.folder.failing, self.folder.full = fates.turn_fails, fates.disk_full
+        self.folder.slow = fates.disk_slow
 
     def settle(self, within_ms: float = 60_000.0) -> float:
         """Heals the world and runs until nothing is under way; returns the virtual time taken, ms."""

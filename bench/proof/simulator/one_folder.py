@@ -70,8 +70,8 @@ class Folder:
         self.listener: Listener | None = None
         self.store = Disk(self, None)
         """The newest owner's; what is in memory of it is in the log."""
-        self.failing = self.full = 0.0
-        """The odds that a turn is not written: an I/O error, a full disk."""
+        self.failing = self.full = self.slow = 0.0
+        """The odds of a turn: it is not written, for an I/O error or a full disk, or its sync takes long."""
 
     def take_lock(self, pid: int) -> Lock:
         """Takes the lock at once. StoreInUse."""
@@ -125,7 +125,7 @@ class Disk(MemoryStore):
             super().commit(turn, show)
             return
         doomed = world.doomed()
-        world.moment(SYNC, doomed, world.disk.uniform(0.05, world.disk.choice((0.2, 1.0, 5.0))))
+        world.moment(SYNC, doomed, self._sync_ms())
         if world.disk.random() < shared.failing:
             world.faulted["turn failed"] += 1
             raise IoError("made to fail")
@@ -150,6 +150,13 @@ class Disk(MemoryStore):
 
         super().commit(turn, released)
         world.moment(RELEASED, doomed, world.disk.uniform(0.0, 0.1))
+
+    def _sync_ms(self) -> float:
+        disk = self._shared.world.disk
+        if disk.random() < self._shared.slow:
+            self._shared.world.faulted["disk slow"] += 1
+            return disk.uniform(5, disk.choice((20, 200)))
+        return disk.uniform(0.05, disk.choice((0.2, 1.0, 5.0)))
 
     def read_payload(self, address: int, length: int) -> bytes:
         """Returns what a workload has written: the first record of the batch (attached_world.py)."""

@@ -100,8 +100,9 @@ class Process:
         self.status = OPENING
         self.runtime: Runtime
         self.streams: list[Stream] = []
+        self.links = 0
+        """How often it has connected to an owner."""
         self.fibers: list[ProcessFiber] = []
-        self.failed: list[str] = []
 
     @property
     def owns(self) -> bool:
@@ -205,6 +206,7 @@ class Process:
         listener = world.folder.listener
         stream = connect(world, listener, self.number, world.number())
         assert listener is not None
+        self.links += 1
         self.streams = [*(one for one in self.streams if not one.closed), stream]
         owner = world.processes[listener.pid]
         owner.streams = [*(one for one in owner.streams if not one.closed), stream.other]

@@ -140,7 +140,7 @@ class Group:
             reader = self.readers[process.number] = GroupReader(self, process)
         if draw.random() < 0.3:
             self._feed(draw.randrange(reader.lane_count))
-        if draw.random() < 0.03:
+        if draw.random() < 0.1:
             reader.weigh(draw.choice((0, 1, 1, 2)))
         for lane in list(reader.flights):
             if self._is_answered(reader.flights[lane]):

@@ -35,15 +35,16 @@ class Settings:
 def draw_settings(seed: int, transactions: int) -> Settings:
     draw = random.Random(f"{seed}/attached")
     some = draw.sample(WORKLOADS, draw.randrange(1, len(WORKLOADS) + 1))
+    mixed = ["mixed"] * (draw.random() < 0.5)  # it alone sends data ahead of a commit
     return Settings(
         seed,
         transactions,
         processes=draw.choice((2, 3, 3, 4)),
         lanes=draw.choice((0, 1, 3, 5)),
-        pace_ms=draw.choice((0.5, 1.0, 3.0, 10.0)),
+        pace_ms=draw.choice((0.3, 1.0, 3.0, 10.0)),
         lines=_some(draw, Lines()),
         fates=_some(draw, Fates()),
-        weights={name: draw.choice((0.3, 1.0, 3.0)) for name in some},
+        weights={name: draw.choice((0.3, 1.0, 3.0)) for name in dict.fromkeys(some + mixed)},
     )
 
 
