@@ -25,7 +25,16 @@ from planstep.proto.ids import (
     tablet_prefix,
     tx_id,
 )
-from planstep.proto.messages import ADD, PUT, PartitionPart, Parts, Resolve, ShardPart, Withdraw
+from planstep.proto.messages import (
+    ADD,
+    PUT,
+    Clean,
+    PartitionPart,
+    Parts,
+    Resolve,
+    ShardPart,
+    Withdraw,
+)
 from planstep.proto.reasons import (
     DiskFull,
     OwnerEnded,
@@ -496,3 +505,23 @@ def test_offsets_are_found_by_place(seed: int) -> None:
             expected = None if expected[1] <= start else (start, expected[1])
         assert published_at(lab.stores[0], log, result.step, result.n) == expected
     assert reads / len(lab.told) < 25
+
+
+def test_offsets_in_a_partition_that_was_dropped_are_gone() -> None:
+    """Its entries are deleted piece by piece, and what is left of them tells no offsets."""
+    lab = Clients(1)
+    log = partitions(1)[0]
+    many = [
+        lab.begin({log: PartitionPart(slices=((b"x", 1),)), shard(0): put(0)}) for _ in range(9)
+    ]
+    lab.turn(0, *many)
+    lab.turn(0, lab.begin({log: PartitionPart(drop=True), shard(0): put(0)}))
+    for _ in range(12):
+        lab.turn(0, Deliver(log, Clean(2)))
+        for item in many:
+            released = lab.hosts[0].run([CommitAgain(item.tx, item.parts)], 0)
+            assert not released.failures
+            (result,) = released.results
+            told = lab.told[item.tx]
+            assert (result.step, result.n, result.reason) == (told.step, told.n, None)
+            assert result.details[log] is None

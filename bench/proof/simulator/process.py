@@ -24,6 +24,7 @@ from ....errors import IoError, StoreInUse
 from ....runtime import change_of_owner
 from ....runtime import runtime as runtime_module
 from ....runtime.catalog import Names
+from ....runtime.maintenance import Maintenance
 from ....runtime.mode_hooks import ModeHooks
 from ....runtime.open_stores import OpenOptions
 from ....runtime.processes import attached, link, next_owner, peer, server
@@ -74,8 +75,12 @@ class FiberThreads(ThreadPool):
     def begin(self) -> None:
         self.begin_thread("service", self._serve)
 
-    def begin_thread(self, name: str, target: Any, *args: Any) -> Any:
+    def begin_thread(
+        self, name: str, target: Any, *args: Any, wake: Callable[[], object] | None = None
+    ) -> Any:
         process = here()
+        if wake is not None:
+            self._wakes.append(wake)
         thread = Thread(process.world, process.spawn(self._last, target, *args))
         self._threads.append(thread)  # type: ignore[arg-type]
         return thread
@@ -245,7 +250,8 @@ def real_processes(world: "AttachedWorld") -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (runtime_module, "ThreadPool", FiberThreads),
         (runtime_module, "Names", AnyName),
-        (Runtime, "begin_maintenance", lambda _: None),
+        (change_of_owner, "Names", AnyName),
+        (Maintenance, "begin", lambda _: None),
         (change_of_owner, "take_stores", _take_stores),
         (link, "select", select),
         (link, "selectors", selectors),

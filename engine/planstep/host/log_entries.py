@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..proto.ids import tablet_prefix
+from ..tablets.participant import DROPPED
 from ..tablets.partition import EMPTY, META, Bounds, Entry
 
 ROWS = 500
@@ -55,9 +56,12 @@ def first_behind(
 def published_at(store: Any, tablet: int, step: int, n: int) -> tuple[int, int] | None:
     """Returns the offsets [begin, end) that the transaction at a place has published, by bisecting the log.
 
-    None where there are none: they are trimmed, or a producer had published them before.
+    None where there are none: they are trimmed, the partition was dropped, or a producer had published them before.
     """
-    row = store.get(tablet_prefix(tablet) + META)
+    prefix = tablet_prefix(tablet)
+    if store.get(prefix + DROPPED) is not None:
+        return None  # its entries are deleted piece by piece
+    row = store.get(prefix + META)
     bounds = EMPTY if row is None else Bounds._make(row)
     begin = first_behind(store, tablet, bounds.start, bounds.end, lambda e: e[3:] < (step, n))
     end = first_behind(store, tablet, begin, bounds.end, lambda e: e[3:] <= (step, n))

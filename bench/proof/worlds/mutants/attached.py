@@ -85,7 +85,7 @@ _ALL = (
     Mutant(
         "ids-of-two",
         "a block of ids begins with the last id that was given out before",
-        "runtime.runtime:Runtime.new_block",
+        "runtime.hosting:Hosting.new_block",
         "return block[0]",
         "return max(1, block[0] - 1)",
     ),
