@@ -2,9 +2,10 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from planstep.bench.proof.worlds.attached.groups import LaneUser
 from planstep.coordinator.claims import Range, merged, without
 from planstep.proto.frames import Frame
 from planstep.runtime.process_shares import Key, ProcessShares
@@ -44,46 +45,13 @@ class Log:
         return all(not list(self.free(KEY, lane)) for lane in range(len(self.ends)))
 
 
-class Reads:
-    """A group that reads the lanes that its share has, one flight at a time in each lane; a ShareUser."""
+class Reads(LaneUser):
+    """A group that reads the lanes that its share has, one flight at a time in each lane."""
 
     def __init__(self, process: ProcessShares, log: Log, *, readers: int = 1) -> None:
         self.log = log
         self.individual = log.is_individual
-        self.lane_count = len(log.ends)
-        self.reading = readers
-        self.own = dict.fromkeys(range(self.lane_count))
-        self.going: dict[int, None] = {}
-        self.flights: dict[int, Range] = {}
-        self.share = process.open(KEY, self, 30.0, False)
-        self._process = process
-        process.begin(self.share)
-
-    @property
-    def readers(self) -> int:
-        return self.reading or int(bool(self.flights))
-
-    @property
-    def has(self) -> list[int]:
-        """The lanes that it may read, or still reads."""
-        return [*self.own, *self.going]
-
-    def change(self, change: Callable[[], None]) -> None:
-        change()
-        if not self.share.alone:
-            self.share.weigh(self.readers)
-            given = [lane for lane in self.going if lane not in self.flights]
-            for lane in given:
-                del self.going[lane]
-            self.share.give(given)
-        self._process.deliver()
-
-    def set_lanes(self, lanes: Iterable[int]) -> None:
-        own = dict.fromkeys(lanes)
-        self.going = {lane: None for lane in self.has if lane not in own}
-        self.own = own
-
-    def changed(self) -> None: ...
+        super().__init__(process, KEY, len(log.ends), readers)
 
     def ranges(self) -> Mapping[int, tuple[Sequence[Range], Sequence[Range]]]:
         held = self.flights.items() if self.individual else ()
@@ -123,10 +91,6 @@ class Reads:
                     self.share.free(lane)
 
         self.change(change)
-
-    def weigh(self, readers: int) -> None:
-        self.reading = readers
-        self.change(lambda: None)
 
 
 class Lines:

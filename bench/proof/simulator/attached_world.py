@@ -39,8 +39,10 @@ _OUTCOME = tablet_prefix(COORDINATOR_ID) + b"o"
 
 @dataclass(frozen=True)
 class Fates:
-    """Holds the odds of what befalls processes at each look, every 5 to 40 ms; the last five are of each turn of
-    the owner's, and of each change of the owner. All zero spares them."""
+    """Holds the odds of what befalls processes at each look, every 5 to 40 ms.
+
+    The last five are of each turn of the owner's, and of each change of the owner. All zero spares them.
+    """
 
     kill_owner: float = 0.08
     kill_other: float = 0.05

@@ -177,7 +177,7 @@ class Disk(MemoryStore):
 
 
 class View:
-    """What the folder's owner had released at a look (store/readers/readonly.py); it never changes."""
+    """Shows what the folder's owner had released at a look; it never changes (store/readers/readonly.py)."""
 
     folder = PATH / "host-0"
     store_id = bytes(16)

@@ -203,7 +203,7 @@ class Stream(Source):
 
 
 class NudgeSocket(Source):
-    """What a Nudge is waited for by."""
+    """The source of a Nudge."""
 
     is_set = False
 
@@ -232,7 +232,7 @@ class Nudge:
 
 
 class Key(NamedTuple):
-    """What a selector knows of a source (selectors.SelectorKey)."""
+    """A source with the events that are waited for (selectors.SelectorKey)."""
 
     fileobj: Source
     events: int

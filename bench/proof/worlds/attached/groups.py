@@ -32,13 +32,13 @@ _LEASE_SECONDS = 30.0
 class LaneUser:
     """A group that reads the lanes that its share has, with one flight at a time in each (ShareUser)."""
 
-    def __init__(self, process: ProcessShares, lanes: int, readers: int = 1) -> None:
+    def __init__(self, process: ProcessShares, key: Key, lanes: int, readers: int = 1) -> None:
         self.lane_count = lanes
         self.reading = readers
         self.own = dict.fromkeys(range(lanes))
         self.going: dict[int, None] = {}
         self.flights: dict[int, Any] = {}
-        self.share = process.open(KEY, self, _LEASE_SECONDS, False)
+        self.share = process.open(key, self, _LEASE_SECONDS, False)
         self._process = process
         process.begin(self.share)
 
@@ -100,7 +100,7 @@ class GroupReader(LaneUser):
         """Its lanes are those that the owner has told since the link began."""
         self._lost: dict[int, None] = {}
         self._group = group
-        super().__init__(process.runtime.shares, len(group.lanes.tablets))
+        super().__init__(process.runtime.shares, KEY, len(group.lanes.tablets))
 
     def change(self, change: Callable[[], None]) -> None:
         super().change(change)

@@ -62,6 +62,13 @@ _ALL = (
         "self._unanswered.lost()",
     ),
     Mutant(
+        "rest-unsent",
+        "what is handed in again, and has no room in the socket, waits until another thread sends",
+        "runtime.processes.link:Link._go_on",
+        "self._select()",
+        "pass",
+    ),
+    Mutant(
         "lane-to-two",
         "a lane is another process's before the one that has it gave it back",
         "coordinator.lane_shares:LaneShares._tell",
