@@ -143,7 +143,6 @@ class Process:
         while not self._open():
             self.world.rest(_AGAIN_MS)
         self.status = UP
-        self.world.opened(self)
 
     def _open(self) -> bool:
         folder = self.world.folder
@@ -196,7 +195,6 @@ class Process:
     def close(self) -> None:
         """Closes the engine; in a fiber of this process, which ends then."""
         self.status = CLOSING
-        self.world.closes(self)
         self.runtime.close()
         self.status = GONE
         for stream in self.streams:

@@ -21,7 +21,7 @@ from ...simulator.attached_world import AttachedWorld
 from ...simulator.process import UP, Process, real_processes
 from ..final_invariants import check_at_end
 from ..online_invariants import Watch
-from ..phases import settle
+from ..phases import SETTLED_MS, settle
 from ..readers import Key, Readers, Reading, SnapshotRead
 from ..result import Played
 from ..workloads import NamedWorkloads
@@ -30,6 +30,7 @@ from .swarm import Settings, draw_settings
 
 _RUN_MS = 20_000.0
 """The longest run, however bad its faults."""
+_SPELLS = 4
 _GROUP = 0.4
 
 
@@ -130,14 +131,15 @@ def play(seed: int, transactions: int, settings: Settings | None = None) -> tupl
 
 
 def _drive(world: AttachedWorld, work: AttachedWorkloads, settings: Settings) -> None:
-    """Runs transactions at the drawn pace, with faults."""
-    while not world.alive():
-        world.pass_ms(10.0)
-    world.strike(settings.lines, settings.fates)
+    """Runs transactions at the drawn pace, with faults. Now and then faults stop, and all that was sent must end."""
     until = world.now + _RUN_MS
-    while len(work.requests) < settings.transactions and world.now < until:
-        work.go_somewhere()
-        world.pass_ms(work.random.expovariate(1 / settings.pace_ms))
+    for spell in range(1, _SPELLS + 1):
+        world.settle(SETTLED_MS)
+        world.strike(settings.lines, settings.fates)
+        enough = settings.transactions * spell // _SPELLS
+        while len(work.requests) < enough and world.now < until:
+            work.go_somewhere()
+            world.pass_ms(work.random.expovariate(1 / settings.pace_ms))
 
 
 def _left(world: AttachedWorld) -> Iterator[str]:
