@@ -170,9 +170,12 @@ class AttachedWorld(Clients):
                 self._note(process, "closes")
                 process.spawn(process.close)
             elif draw < kill + close + fates.link_ends and not owns and process.linked:
-                self.faulted["link ended"] += 1
-                self._note(process, "link ends")
-                process.streams[-1].cut()
+                self._cut(process)
+
+    def _cut(self, process: Process) -> None:
+        self.faulted["link ended"] += 1
+        self._note(process, "link ends")
+        process.streams[-1].cut()
 
     def _note(self, process: Process, what: str) -> None:
         self.last.append((self.now, process.number, what, []))
@@ -219,6 +222,17 @@ class AttachedWorld(Clients):
         self.lines, self.fates = lines, fates
         self.folder.failing, self.folder.full = fates.turn_fails, fates.disk_full
         self.folder.slow = fates.disk_slow
+
+    def last_strike(self) -> None:
+        """Ends the owner, or links, and spares the processes from then on; the lines get better a little later."""
+        self.fates = SPARED
+        owner = self.owner()
+        if owner is not None and self.fate.random() < 0.3:
+            self._kill(owner, True)
+        for process in self.alive():
+            if process is not owner and process.linked and self.fate.random() < 0.5:
+                self._cut(process)
+        self.pass_ms(30.0)
 
     def settle(self, within_ms: float = 60_000.0) -> float:
         """Heals the world and runs until nothing is under way; returns the virtual time taken, ms."""

@@ -35,6 +35,8 @@ class Lines:
 
 
 QUIET = Lines(0.0, 0.0, 0.0)
+_LONG = 500
+"""So many bytes find no room twice as often as a few."""
 
 
 class Network(Timed, Protocol):
@@ -96,7 +98,7 @@ class Stream(Source):
         if self._full_until > network.now:
             raise BlockingIOError
         data = b"".join(buffers)
-        if network.net.random() < network.lines.full:
+        if network.net.random() < network.lines.full * (1 + len(data) / _LONG):
             network.faulted["link full"] += 1
             data = data[: network.net.randrange(len(data) + 1)]
             ms = network.net.uniform(0.1, 20)

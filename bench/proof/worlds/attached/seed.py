@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from .....errors import EngineClosed, PlanstepError
-from ...simulator.attached_world import AttachedWorld
+from ...simulator.attached_world import SPARED, AttachedWorld
 from ...simulator.process import UP, Process, real_processes
 from ..final_invariants import check_at_end
 from ..online_invariants import Watch
@@ -131,7 +131,7 @@ def play(seed: int, transactions: int, settings: Settings | None = None) -> tupl
 
 
 def _drive(world: AttachedWorld, work: AttachedWorkloads, settings: Settings) -> None:
-    """Runs transactions at the drawn pace, with faults. Now and then faults stop, and all that was sent must end."""
+    """Runs transactions at the drawn pace, with faults. Now and then these stop, and all that was sent must end."""
     until = world.now + _RUN_MS
     for spell in range(1, _SPELLS + 1):
         world.settle(SETTLED_MS)
@@ -140,6 +140,8 @@ def _drive(world: AttachedWorld, work: AttachedWorkloads, settings: Settings) ->
         while len(work.requests) < enough and world.now < until:
             work.go_somewhere()
             world.pass_ms(work.random.expovariate(1 / settings.pace_ms))
+        if settings.fates != SPARED:
+            world.last_strike()
 
 
 def _left(world: AttachedWorld) -> Iterator[str]:
