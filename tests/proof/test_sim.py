@@ -10,6 +10,7 @@ import pytest
 from planstep.bench.proof.rows import sim
 from planstep.bench.proof.rows.mutants import BY_NAME
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.bench.proof.simulator.attached_world import CLASSES as ATTACHED_CLASSES
 from planstep.bench.proof.simulator.client_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
 from planstep.bench.proof.simulator.world import World
@@ -28,10 +29,11 @@ from planstep.tablets.shard import Shard
 ONLY = ("deterministic",)
 
 
-def test_both_modes_are_played(options: RowOptions) -> None:
-    result = sim.run(replace(options, seed=5, runs=3))
+def test_worlds_of_all_kinds_are_played(options: RowOptions) -> None:
+    result = sim.run(replace(options, seed=12, runs=4))
     assert result.violations == []
-    assert result.figures["deterministic_seeds"] == 2 and result.figures["kafka_seeds"] == 1
+    kinds = ("kafka", "deterministic", "attached", "pulsar")
+    assert [result.figures[f"{kind}_seeds"] for kind in kinds] == [1, 1, 1, 1]
 
 
 def test_the_planted_bug_is_found_and_shrunk(options: RowOptions) -> None:
@@ -55,6 +57,15 @@ def test_a_class_of_the_mode_with_few_seeds_strikes_as_often() -> None:
     sim._struck(result, Counter(kafka=sim.SEEDS // 6))
     (text,) = result.violations
     assert "links cut" in text
+
+
+def test_a_class_of_processes_that_share_a_store_strikes_as_often() -> None:
+    result = sim.RowResult(runs=sim.SEEDS)
+    result.faults.update({f"attached: {name}": 83 for name in ATTACHED_CLASSES})
+    result.faults["attached: link ended"] = 82
+    sim._struck(result, Counter(attached=833))
+    (text,) = result.violations
+    assert "link ended" in text
 
 
 def test_a_seed_is_the_same_again_and_another_is_not() -> None:

@@ -68,6 +68,18 @@ KNOWN: dict[str, tuple[int, int]] = {
     "gap-unseen": (40, 200),
     "call-never-ends": (5, 200),
     "snapshot-stays-at-work": (1, 200),
+    "old-mark-trusted": (1, 200),
+    "again-unlooked": (1, 200),
+    "again-unsaid": (1, 200),
+    "second-again-unsaid": (3, 200),
+    "answered-to-the-gone": (1, 200),
+    "stage-outlives-link": (1, 200),
+    "stages-wait": (1, 200),
+    "rest-unsent": (25, 200),
+    "lane-to-two": (1, 200),
+    "given-too-late": (62, 200),
+    "lanes-outlive-link": (2, 200),
+    "ids-of-two": (1, 200),
 }
 """(seed, transactions) that caught it before; (1, `QUICK_TRANSACTIONS`) for a mutant not listed."""
 
