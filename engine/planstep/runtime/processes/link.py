@@ -12,7 +12,6 @@ Next: next_owner.py.
 
 import asyncio
 import select
-import selectors
 import threading
 import time
 from contextlib import suppress
@@ -50,7 +49,9 @@ from ...proxy.attached import Attached
 from ..deferred_signals import Uninterrupted
 from ..floors import FloorReport
 from ..group_commit import Waiter
+from .armed import Armed, new_poller
 from .attached import Accepted
+from .awake import Awake
 from .calls import CALLS
 from .error_form import error_of
 from .ids import Ids
@@ -91,12 +92,10 @@ class Link:
         self._unanswered = Attached(attached.welcome.generation)
         self._owns = False
         self._nudge = Nudge()
+        self._waits = Awake()
         self._awake = Nudge()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._awake.socket, selectors.EVENT_READ)
-        self._selecting = threading.Lock()
-        self._events = 0
-        self._armed = False
+        self._own = Armed(self._awake, self._writes, new_poller())
+        """What the own thread waits for."""
         self._ended = False
         self._thread: threading.Thread | None = None
         self._numbers = count(1)
@@ -130,6 +129,7 @@ class Link:
         self._decoder = attached.decoder
         self._generation = attached.welcome.generation
         self._output = Output(attached.socket)
+        self._own.use(attached.socket)
         self._poll = select.poll()
         self._poll.register(attached.socket, select.POLLIN)
         self._poll.register(self._nudge.socket, select.POLLIN)
@@ -182,7 +182,7 @@ class Link:
             if together:
                 self._awake.set()
             elif waits and not waited:
-                self._select()
+                self._own.look()
 
     def _note(self, item: Sent) -> bool:
         """Notes an input that is to be answered; returns whether to send it now.
@@ -310,7 +310,7 @@ class Link:
         try:
             if block is not None and block.tells(self._nudge):
                 return False
-            ready = self._poll.poll(seconds * 1000)
+            ready = self._waits.wait(self._look, seconds)
         finally:
             if block is not None:
                 block.tells(None)
@@ -318,6 +318,9 @@ class Link:
             self._nudge.clear()
             return False
         return True
+
+    def _look(self, seconds: float | None) -> list[tuple[int, int]]:
+        return self._poll.poll(None if seconds is None else seconds * 1000)
 
     def _receive(self) -> None:
         """Takes what has arrived, and hands the answers out."""
@@ -382,6 +385,7 @@ class Link:
         """Notes that the owner is gone: the own thread finds the next one."""
         if self.connected:
             self.connected = False
+            self._own.use(None)
             self._fail_staged(self._unanswered.lost())
             self._runtime.turns.submitted.set()
         for answers in list(self._calls.values()):
@@ -402,7 +406,6 @@ class Link:
         while not self._node.try_lead(None):
             time.sleep(0.0005)  # its holder leaves at once, as there is no connection
         try:
-            self._select()
             self._socket.close()
             self._owners_lost += 1
             owner_lost(self._runtime, self.owner)
@@ -452,38 +455,22 @@ class Link:
 
     def arm(self) -> None:
         """Has the own thread receive: nobody else leads."""
-        self._armed = True
-        self._select()
+        self._own.arm()
 
     def disarm(self) -> None:
-        self._armed = False
-        self._select()
+        self._own.disarm()
 
-    def _select(self) -> None:
-        """Has the own thread wait for what it is to do at the socket."""
-        with self._selecting:
-            reads = self._armed and self.connected
-            writes = self._output.waits and self.connected
-            events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
-            if events == self._events:
-                return
-            if self._events:
-                self._selector.unregister(self._socket)
-            if events:
-                self._selector.register(self._socket, events)
-            self._events = events
+    def _writes(self) -> bool:
+        return self._output.waits
 
     def _serve(self) -> None:
         while not self._ended:
-            for key, events in self._selector.select():
-                if key.fileobj is self._awake.socket:
-                    self._awake.clear()
-                elif events & selectors.EVENT_READ and self._node.try_lead(None):
-                    self._runtime.threads.lead(self._node, None)
+            if self._own.wait() and self._node.try_lead(None):
+                self._runtime.threads.lead(self._node, None)
             if self._output.waits and self.connected:
                 with self._sending:
                     self._flush()
-                self._select()
+                self._own.look()
             if not self.connected and self.lost is None and not self._ended:
                 self._find_owner()
         if self._owns:
@@ -510,7 +497,7 @@ class Link:
         self._socket.close()
         self._nudge.close()
         self._awake.close()
-        self._selector.close()
+        self._own.close()
 
 
 def _runs_a_loop() -> bool:

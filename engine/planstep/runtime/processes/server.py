@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import IoError, PlanstepError
@@ -27,6 +28,7 @@ from ...store.process_socket import ForeignPeer, Listener
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
+from .awake import Awake
 from .calls import CALLS
 from .error_form import form_of
 from .ids import NUMBERS, Blocks
@@ -87,7 +89,8 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener.socket, selectors.EVENT_READ)
         self._selector.register(self.nudge.socket, selectors.EVENT_READ)
-        self._full: dict[int, Peer] = {}  # peers to write to
+        self._look_awake = partial(Awake().wait, self._selector.select)
+        self._led = False
         self._calls: deque[tuple[Peer, Call]] = deque()
         self._called = threading.Semaphore(0)
         self._calling = False
@@ -103,7 +106,10 @@ class Server:
         try:
             while not self._runtime_ends():
                 stalled = any(peer.stalled for peer in self.peers.values())
-                for key, events in self._selector.select(self._pause(stalled)):
+                # Who runs the turns of others runs nothing else: the next input may be near.
+                look = self._look_awake if self._led else self._selector.select
+                self._led = False
+                for key, events in look(self._pause(stalled)):
                     if key.data is not None:
                         self._attend(key.data, events)
                     elif key.fileobj is self.nudge.socket:
@@ -177,6 +183,7 @@ class Server:
             return
         while node.inbox and runtime.turns.stopped is None and node.try_lead(None):
             runtime.threads.lead(node, None)
+            self._led = True
         if runtime.replies.due:
             runtime.turns.submitted.set()
 
