@@ -41,10 +41,12 @@ class Awake:
             self._sleeps -= 1
             return look(seconds)
         until = perf_counter() + _AWAKE_SECONDS
-        while perf_counter() < until:
-            if ready := look(0):
-                self._next = _SLEEPS
-                return ready
+        while not (ready := look(0)):
+            if perf_counter() >= until:
+                break
+        else:
+            self._next = _SLEEPS
+            return ready
         self._sleeps, self._next = self._next, min(2 * self._next, _SLEEPS_MOST)
         return look(seconds)
 
