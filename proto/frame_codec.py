@@ -121,9 +121,9 @@ class Decoder:
                 if len(self._lengths) == _LENGTHS.size:
                     self._begin()
                 continue
-            taken = view[: self._whole - len(self._body)]
-            view = view[len(taken) :]
-            self._body += taken
+            lacking = self._whole - len(self._body)
+            self._body += view[:lacking]
+            view = view[lacking:]
             if len(self._body) == self._whole:
                 yield self._end()
 

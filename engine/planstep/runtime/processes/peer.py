@@ -104,7 +104,7 @@ class Peer(Sink):
         if not size:
             self.ended = self.gone = True
             return False
-        self._guarded(partial(self._feed, self._buffer[:size]))
+        self._guarded(self._feed, self._buffer[:size])
         return not self.ended
 
     def _feed(self, data: memoryview) -> None:
@@ -121,10 +121,10 @@ class Peer(Sink):
         while self._waiting and self._taken(self._waiting[0]):
             self._waiting.popleft()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[..., None], *given: memoryview) -> None:
         """Takes frames, and refuses a link that sends what no process of the store does."""
         try:
-            work()
+            work(*given)
         except NoCommonVersion as error:
             self.refuse(
                 NotSupported(

@@ -109,7 +109,8 @@ class Server:
                 # Who runs the turns of others runs nothing else: the next input may be near.
                 look = self._look_awake if self._led else self._selector.select
                 self._led = False
-                for key, events in look(self._pause(stalled)):
+                pause = self._pause(stalled)
+                for key, events in look(pause):
                     if key.data is not None:
                         self._attend(key.data, events)
                     elif key.fileobj is self.nudge.socket:
@@ -119,9 +120,11 @@ class Server:
                 if stalled and not self._closing:
                     for peer in self.peers.values():
                         self._take(peer, peer.go_on)
-                self._hear_out()
-                self._accept_again()
-                self._look_round()
+                if self._hearings:
+                    self._hear_out()
+                if pause is not None:
+                    self._accept_again()
+                    self._look_round()
                 self._lead()
                 self._send()
                 if self._closing:
