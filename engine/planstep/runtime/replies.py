@@ -1,6 +1,7 @@
 """Hands answers from the turn that decided to the threads and futures that wait, each answer once.
 
-    answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
+    answers ─ hand out ─▶ a waiter woken · or a future ended, which has no callback
+                        └▶ a future due ─▶ ended, on a thread of the engine, under no lock
 
 Next: turn_loop.py.
 """
@@ -17,7 +18,7 @@ from .admission import Admission
 from .deferred_signals import Uninterrupted
 from .group_commit import ReplySink, Sink, Waiter
 from .outcome import Commit
-from .wait_primitives import Signal
+from .wait_primitives import CommitFuture, Signal
 
 _REFUSED_KEPT = 10_000
 
@@ -116,6 +117,8 @@ class ReplyBook:
                 del self.answers[tx]
                 if waiter is None:
                     continue
+                if isinstance(future, CommitFuture) and tx in self.due and future.end_here(answer):
+                    self.due.pop(tx, None)
                 waiter.answer = answer
                 if waiter.attended:  # read behind the answer: who attends later sees the answer
                     waiter.wake()

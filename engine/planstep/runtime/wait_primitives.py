@@ -188,6 +188,27 @@ class CommitFuture(Future[Commit]):
     def __init__(self) -> None:
         super().__init__()
         self._state = RUNNING
+        self._wakes: list[SimpleQueue[None]] = []
+        """Those of threads in `exception`."""
+        self._done_callbacks: list[Callable[[CommitFuture], object]] = [CommitFuture._wake]
+
+    def end_here(self, answer: Commit | BaseException) -> bool:
+        """Ends it, and returns True, unless it has ended, or code of others would run: a callback, or a wait for
+        several futures. On the main thread the caller is Uninterrupted."""
+        with self._condition:
+            if self.done() or len(self._done_callbacks) > 1 or self._waiters:
+                return False
+            if isinstance(answer, BaseException):
+                self._exception = answer
+            else:
+                self._result = answer
+            self._state = FINISHED
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        for queue in self._wakes:
+            queue.put(None)
 
     def result(self, timeout: float | None = None) -> Commit:
         error = self.exception(timeout)
@@ -203,8 +224,8 @@ class CommitFuture(Future[Commit]):
             )
             queue: SimpleQueue[None] = SimpleQueue()
             with Uninterrupted():
-                self.add_done_callback(lambda _: queue.put(None))
-            while not self.done():  # SystemExit in a callback keeps later ones from it
+                self._wakes.append(queue)
+            while not self.done():
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise TimeoutError
