@@ -117,8 +117,7 @@ class ReplyBook:
                 del self.answers[tx]
                 if waiter is None:
                     continue
-                if isinstance(future, CommitFuture) and tx in self.due and future.end_here(answer):
-                    self.due.pop(tx, None)
+                self._end_here(tx, future, answer)
                 waiter.answer = answer
                 if waiter.attended:  # read behind the answer: who attends later sees the answer
                     waiter.wake()
@@ -126,6 +125,13 @@ class ReplyBook:
                     self._record(tx)
         if self.due and self._hosts > 1:
             self.is_due.set()
+
+    def _end_here(
+        self, tx: bytes, future: ReplySink | Sink | None, answer: Commit | BaseException
+    ) -> None:
+        """Ends a future that is due, if that calls nobody's code."""
+        if tx in self.due and isinstance(future, CommitFuture) and future.end_here(answer):
+            self.due.pop(tx, None)
 
     def end_futures(self) -> None:
         """Ends the futures that are due, under no lock and without the lead, because a callback may commit. One

@@ -106,17 +106,8 @@ class Server:
         try:
             while not self._runtime_ends():
                 stalled = any(peer.stalled for peer in self.peers.values())
-                # Who runs the turns of others runs nothing else: the next input may be near.
-                look = self._look_awake if self._led else self._selector.select
-                self._led = False
                 pause = self._pause(stalled)
-                for key, events in look(pause):
-                    if key.data is not None:
-                        self._attend(key.data, events)
-                    elif key.fileobj is self.nudge.socket:
-                        self.nudge.clear()
-                    elif not self._closing:
-                        self._accept()
+                self._attend_all(pause)
                 if stalled and not self._closing:
                     for peer in self.peers.values():
                         self._take(peer, peer.go_on)
@@ -134,6 +125,19 @@ class Server:
             self._hear_out()
             self._send()
             self._listener.close()  # while the store is owned: else its socket is another's
+
+    def _attend_all(self, pause: float | None) -> None:
+        """Waits for something to come, for at most `pause`, and takes all that has."""
+        # Behind a turn for others their next input may be near.
+        look = self._look_awake if self._led else self._selector.select
+        self._led = False
+        for key, events in look(pause):
+            if key.data is not None:
+                self._attend(key.data, events)
+            elif key.fileobj is self.nudge.socket:
+                self.nudge.clear()
+            elif not self._closing:
+                self._accept()
 
     def _pause(self, stalled: bool) -> float | None:
         """Returns the time after which there is something to do though nothing has come."""
