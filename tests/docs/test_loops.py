@@ -177,7 +177,10 @@ def feed(topic: str) -> None:
             return
         like = db.topic(topic).read(max_records=40)
         again = -(-FED // len(like))
-        db.topic(topic).write_batch(list(like.values) * again, keys=list(like.keys) * again)
+        values, keys, headers = (
+            [*column] * again for column in (like.values, like.keys, like.headers)
+        )
+        db.topic(topic).write_batch(values, keys=keys, headers=headers)
 
 
 LOOPING = [

@@ -429,7 +429,7 @@ class Link:
             for tx, parts, size, again in self._unanswered.resumed(self._generation):
                 self._output.add(encode(frames.Commit(tx, parts, size, again)))
             self._flush()
-        self._select()  # for what the socket has no room for: a thread that takes the lead now only receives
+        self._own.look()  # for what the socket has no room for: a thread that takes the lead now only receives
         self._runtime.turns.watches.again()
         self._runtime.shares.attach(self.tell)
         self.floors.again()
