@@ -316,10 +316,12 @@ class StoreInUse(PlanstepError):
             return
         owner = "another process" if pid is None else f"process {pid}"
         when = "" if since is None else f" since {since}"
+        why = ", which does not share it"
+        if shares:
+            why = ": leave out share=False and attach=False to attach to it"
         super().__init__(
-            f"the store is in use by {owner}{when}; open it with read_only=True to "
-            "look at it, with wait=SECONDS to wait for it, or share one engine between the threads "
-            "of one process"
+            f"the store is in use by {owner}{when}{why}; open it with read_only=True to look at it, or with "
+            "wait=SECONDS to wait until that ends"
         )
 
 

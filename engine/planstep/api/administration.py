@@ -48,12 +48,13 @@ class EngineAdministration:
     def outcome(self, tx: str | bytes) -> Outcome:
         """Returns how the transaction with this id ended, from durable records.
 
-        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). When
-        it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
-        outcome that it does not know: ask the next engine. Undetermined: a read-only engine of a replicated store
-        does not know it, and the owner does. OutcomeExpired when it is too old. Modes "kafka" and
-        "pulsar" know only outcomes that this engine was told: after reopening every id is unknown.
+        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs in this
+        process or another one) or unknown (it never asked for a place, and has no effect once its process is
+        gone). When it is committed, its writes can be read. An engine that stopped raises StoreClosed or
+        HostStopped for an outcome that it does not know: ask the next engine. Undetermined: a read-only engine of
+        a replicated store does not know it, and the owner does. OutcomeExpired when it is too old. Modes "kafka"
+        and "pulsar" know only outcomes that this process was told. Those of others are unknown, and all are after
+        reopening.
         Mode "pulsar" takes a coordinator's id like "(0,5)", too: that of another process is open or unknown.
         """
         self.context.look()

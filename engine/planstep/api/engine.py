@@ -4,7 +4,7 @@
            ─▶ topic(name), table(name)                  handles for one statement at a time
            ─▶ outcome(id), stats(), backup(path)        inspection and care, on the caller's thread
 
-Every public call checks that the engine is open and that this is the process that opened it.
+Every public call checks that the engine is open, and opens the store anew in a forked child.
 
 Next: transaction/transaction.py.
 """
@@ -55,7 +55,7 @@ T = TypeVar("T")
 class Engine(EngineAdministration, Closing):
     """An open store. Threads share it; each takes its own transactions.
 
-    Invariants: closed once the last open is closed; never usable in a forked child.
+    Invariant: closed once the last open is closed. In a forked child it opens the store anew (context.py).
     """
 
     def __init__(self, path: str, runtime: "Runtime", settings: Settings, slot: Slot) -> None:

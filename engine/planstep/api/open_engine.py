@@ -3,8 +3,8 @@
     open(path) ─▶ slot of the real path ─▶ is an engine open? same settings ─▶ the same engine
                                         └─▶ open_runtime ─▶ a new one
 
-A setting left None is that of the open engine, else the stored one, else the default. A forked child may open other
-stores, and the parent's once the parent has closed them (or with read_only=True); StoreInUse before.
+A setting left None is that of the open engine, else the stored one, else the default. A forked child that opens its
+parent's store attaches to it, as any other process.
 
 Next: slots.py.
 """

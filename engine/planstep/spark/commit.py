@@ -105,9 +105,9 @@ def owned(path: str, wait: float) -> "Iterator[Engine]":
         db = planstep.open(path, create=False, wait=wait)
     except StoreInUse as error:
         error.args = (
-            f"process {error.pid} owns {path}, and has for the {wait:g} s of the "
-            "option wait: close the store there while Spark writes, or write from that process, as in "
-            "for batch in df.toLocalIterator()",
+            f"process {error.pid} owns {path} and does not share it, and has for the {wait:g} s of the "
+            "option wait: open it there without share=False, close the store there while Spark writes, or write "
+            "from that process, as in for batch in df.toLocalIterator()",
         )
         raise
     with db:
