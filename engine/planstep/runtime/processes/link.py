@@ -4,25 +4,19 @@
     nobody leads ─▶ the link's own thread receives: publications, answers of futures, the end
     the owner is gone ─▶ its own thread finds the next one, or owns the store ─▶ what is not answered goes there
 
-The socket is in the own thread's selector only while nobody leads: a lone commit wakes no other thread. A send
+The own thread waits for the socket only while nobody leads: a lone commit wakes no other thread. A send
 never waits: what the socket has no room for is sent by the own thread.
 
 Next: next_owner.py.
 """
 
-import asyncio
-import select
 import threading
 import time
 from contextlib import suppress
-from itertools import count
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ...errors import (
     EngineClosed,
-    IoError,
-    Overloaded,
     PlanstepError,
     ProtocolError,
     StoreClosed,
@@ -50,11 +44,11 @@ from ..deferred_signals import Uninterrupted
 from ..floors import FloorReport
 from ..group_commit import Waiter
 from .armed import Armed, new_poller
+from .asking import Asking, doubt_about
 from .attached import Accepted
 from .awake import Awake
-from .calls import CALLS
 from .error_form import error_of
-from .ids import Ids
+from .incoming import Incoming
 from .next_owner import OWNED, NextOwner
 from .nudge import Nudge
 from .output import Output
@@ -64,10 +58,7 @@ if TYPE_CHECKING:
     from ..turn_loop import ToClient
 
 Sent: TypeAlias = CommitInput | StageInput | Deliver | AtomicDeliver
-_RECEIVED_MAX = 256 << 10
 _LOOK_SECONDS = 0.5
-_CALL_SECONDS = 30.0
-_LOOP_SECONDS = 0.1
 
 
 class Link:
@@ -80,17 +71,18 @@ class Link:
     def __init__(self, runtime: "Runtime", attached: Accepted, next_owner: NextOwner) -> None:
         self.said = dict(attached.welcome.settings)
         """The owner's settings, as plain values."""
-        self.ids = Ids(self._ask_ids, self._wait_ids)
+        self._asking = Asking(runtime, self)
+        self.ids = self._asking.ids
         self.lost: PlanstepError | None = None
         """Why nothing is sent any more."""
         self._runtime = runtime
         self._node = runtime.nodes[0]
         self.floors = FloorReport()
         self._next_owner = next_owner
-        self._buffer = memoryview(bytearray(_RECEIVED_MAX))
         self._sending = threading.Lock()
         self._unanswered = Attached(attached.welcome.generation)
-        self._owns = False
+        self.owns = False
+        """This process is the store's owner by now."""
         self._nudge = Nudge()
         self._waits = Awake()
         self._awake = Nudge()
@@ -98,8 +90,6 @@ class Link:
         """What the own thread waits for."""
         self._ended = False
         self._thread: threading.Thread | None = None
-        self._numbers = count(1)
-        self._calls: dict[int, SimpleQueue[Frame | None]] = {}
         self.connected = False
         """There is an owner to send to."""
         self._owners_lost = 0
@@ -126,13 +116,10 @@ class Link:
         self.owner = attached.owner.pid
         """The process id of the store's owner, 0 where it is not known."""
         self._socket = attached.socket
-        self._decoder = attached.decoder
         self._generation = attached.welcome.generation
         self._output = Output(attached.socket)
         self._own.use(attached.socket)
-        self._poll = select.poll()
-        self._poll.register(attached.socket, select.POLLIN)
-        self._poll.register(self._nudge.socket, select.POLLIN)
+        self._incoming = Incoming(self._nudge, self._waits, attached.socket, attached.decoder)
         self.ids.forget()
         self.ids.add(self._generation, *attached.welcome.ids)
         self.connected = True
@@ -149,7 +136,7 @@ class Link:
             case Rollback(tx):
                 self._send(frames.Rollback(tx))
             case Deliver(_, Resolve(tx)):
-                self._send(frames.Call(next(self._numbers), "resolve", (tx,)), item)
+                self._send(frames.Call(self._asking.number(), "resolve", (tx,)), item)
             case Deliver() | AtomicDeliver():
                 requests = tuple((one.target, one.message, one.cause) for one in each_of(item))
                 self._send(frames.Deliver(requests), item)
@@ -167,7 +154,7 @@ class Link:
             raise PlanstepError(f"this is too large for one commit: {error}") from None
         with Uninterrupted():
             with self._sending:
-                if self._owns:
+                if self.owns:
                     self._take_here(frame, item)
                     return
                 if not (self.connected if item is None else self._note(item)):
@@ -216,79 +203,15 @@ class Link:
         except OSError:
             self._disconnect()
 
-    # calls ---------------------------------------------------------------------------------
-
-    def call(self, name: str, *arguments: Any, timeout: float = _CALL_SECONDS) -> Any:
-        """Calls a function of the owner's table, and returns its value or raises its error. It may run twice.
-
-        IoError where no owner answers within `timeout` seconds; StoreClosed where nobody can.
-        """
-        deadline = time.monotonic() + timeout
-        while not self._owns:
-            answer = self._call(name, arguments, deadline)
-            match answer:
-                case frames.Return(_, value):
-                    return value
-                case frames.CallFailed(_, form):
-                    raise error_of(form)
-            if self.lost is not None:
-                raise self.lost
-            if time.monotonic() >= deadline:
-                raise IoError(f"{self.doubt()}, for {timeout:g} s")
-            time.sleep(0.001)  # an owner is about to be found
-        return CALLS[name](self._runtime, *arguments)
-
-    def _call(self, name: str, arguments: tuple[Any, ...], deadline: float) -> Frame | None:
-        number = next(self._numbers)
-        answers = self._calls[number] = SimpleQueue[Frame | None]()
-        try:
-            self._send(frames.Call(number, name, arguments))
-            while self.connected and time.monotonic() < deadline:
-                remaining = max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic()))
-                with suppress(Empty):
-                    return answers.get(timeout=remaining)
-            return None if answers.empty() else answers.get()
-        finally:
-            del self._calls[number]
+    def call(self, name: str, *arguments: Any, **options: float) -> Any:
+        """Calls a function of the owner's table: see Asking.call."""
+        return self._asking.call(name, arguments, **options)
 
     def doubt(self) -> str:
         """Says why an input is not answered in time."""
         if not self.connected:
             return f"no process owns the store just now: {self._next_owner.state}"
-        owner = (
-            f"process {self.owner}, which owns the store," if self.owner else "the store's owner"
-        )
-        try:
-            with open(f"/proc/{self.owner}/stat") as file:
-                state = file.read().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            state = ""
-        if state in ("T", "t"):
-            return f"{owner} is stopped (SIGSTOP): continue it, or end it"
-        return f"{owner} does not answer: it is very busy, or hangs"
-
-    def _ask_ids(self) -> None:
-        self._send(frames.NewIds())
-
-    def _wait_ids(self, ids: Ids) -> None:
-        """Waits for ids; IoError. On the thread of an event loop Overloaded soon: others wait for that loop."""
-        loops = _runs_a_loop()
-        deadline = time.monotonic() + (_LOOP_SECONDS if loops else _CALL_SECONDS)
-        pause = 0.0002
-        asked = time.monotonic()
-        while ids.empty and not self._owns:
-            self._runtime.turns.check_open()
-            now = time.monotonic()
-            if now > deadline:
-                text = f"{self.doubt()}; no transaction can begin until then"
-                raise Overloaded(f"{text}: try again") if loops else IoError(text)
-            if now - asked > _LOOK_SECONDS:  # the owner that was asked may be gone
-                self._ask_ids()
-                asked = now
-            time.sleep(pause)
-            pause = min(2 * pause, 0.02)
-        if self._owns:
-            ids.replace(self._runtime.new_tx)
+        return doubt_about(self.owner)
 
     # receiving -----------------------------------------------------------------------------
 
@@ -299,51 +222,29 @@ class Link:
         """
         while self.connected and (waiter is None or waiter.answer is None):
             remaining = min(deadline - time.monotonic(), _LOOK_SECONDS)
-            if waiter is not None and (remaining <= 0 or not self._ready(remaining, block)):
+            if waiter is not None and (
+                remaining <= 0 or not self._incoming.ready(remaining, block)
+            ):
                 return
             self._receive()
             if waiter is None:
                 return
 
-    def _ready(self, seconds: float, block: Uninterrupted | None) -> bool:
-        """Waits for the socket; returns False when `seconds` are over, or a signal has come that `block` defers."""
-        try:
-            if block is not None and block.tells(self._nudge):
-                return False
-            ready = self._waits.wait(self._look, seconds)
-        finally:
-            if block is not None:
-                block.tells(None)
-        if any(fd == self._nudge.socket.fileno() for fd, _ in ready):
-            self._nudge.clear()
-            return False
-        return True
-
-    def _look(self, seconds: float | None) -> list[tuple[int, int]]:
-        return self._poll.poll(None if seconds is None else seconds * 1000)
-
     def _receive(self) -> None:
         """Takes what has arrived, and hands the answers out."""
-        try:
-            size = self._socket.recv_into(self._buffer)
-        except BlockingIOError:
-            return
-        except OSError:
-            size = 0
-        if not size:
+        arrived = self._incoming.frames()
+        if arrived is None:
             self._disconnect()
             return
         try:
-            for frame in self._decoder.feed(self._buffer[:size]):
+            for frame in arrived:
                 self._take(frame)
         except Exception as error:  # what came behind it is lost: those that wait for it must end
             self._lose(PlanstepError(reason(error)))
         replies = self._runtime.replies
         if replies.answers:
             replies.hand_out()
-        if (
-            replies.due
-        ):  # callbacks may wait, or take long: never here, as others wait for this thread
+        if replies.due:  # callbacks may take long: never here, as others wait for this thread
             self._runtime.turns.submitted.set()
 
     def _take(self, frame: Frame) -> None:
@@ -357,9 +258,7 @@ class Link:
             case frames.Ids(first, number):
                 self.ids.add(self._generation, first, number)
             case frames.Return() | frames.CallFailed():
-                answers = self._calls.get(frame.number)
-                if answers is not None:
-                    answers.put(frame)
+                self._asking.returned(frame)
             case frames.Shares() | frames.Claimed():
                 self._runtime.shares.arrived(frame)
             case frames.Stopped(form):
@@ -388,8 +287,7 @@ class Link:
             self._own.use(None)
             self._fail_staged(self._unanswered.lost())
             self._runtime.turns.submitted.set()
-        for answers in list(self._calls.values()):
-            answers.put(None)
+        self._asking.disconnected()
         self._awake.set()
 
     def _lose(self, error: PlanstepError) -> None:
@@ -438,7 +336,7 @@ class Link:
     def _become_owner(self) -> None:
         """Hands in what is not answered to this process's own host."""
         with self._sending:
-            self._owns = True
+            self.owns = True
             for tx, parts, size, again in self._unanswered.resumed(self._runtime.generation):
                 self._node.inbox.append((CommitAgain if again else CommitInput)(tx, parts, size))
         self._ended = True
@@ -473,7 +371,7 @@ class Link:
                 self._own.look()
             if not self.connected and self.lost is None and not self._ended:
                 self._find_owner()
-        if self._owns:
+        if self.owns:
             self.release()
 
     def drain(self, deadline: float) -> None:
@@ -498,12 +396,3 @@ class Link:
         self._nudge.close()
         self._awake.close()
         self._own.close()
-
-
-def _runs_a_loop() -> bool:
-    """Returns whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
