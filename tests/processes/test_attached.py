@@ -217,3 +217,15 @@ async def test_an_event_loop_does_not_wait_for_ids_of_an_owner_that_is_stopped(
             async with db.transaction() as tx:
                 await tx.put("n", "k", 2)
             assert await db.table("n").get("k") == 2
+
+
+def test_an_attached_process_knows_outcomes_of_a_replicated_store(tmp_path: Path) -> None:
+    """Its owner has all turns of the shared log, and is asked."""
+    url = (tmp_path / "log").as_uri()
+    owner = Other(tmp_path / "s", replicate=url)
+    owner.run("db.create_table('n'); tx = db.transaction(); tx.put('n', 'k', 1); tx.commit()")
+    done, never = owner("tx.id"), owner("db.transaction().id")
+    with planstep.open(tmp_path / "s", replicate=url) as db:
+        assert [db.outcome(tx).state for tx in (done, never)] == ["committed", "unknown"]
+        owner.kill()
+        assert [db.outcome(tx).state for tx in (done, never)] == ["committed", "unknown"]

@@ -302,3 +302,14 @@ def test_who_connects_and_says_nothing_holds_no_link(tmp_path: Path) -> None:
             until(lambda: db.stats()["processes"]["attached"])
             assert link.recv(1) == b""
         assert db.stats()["processes"]["attached"] == 0
+
+
+def test_readers_close_after_their_engine(tmp_path: Path, owner: Other) -> None:
+    """A worker of `process` may come to its end that late. The owner has dropped what they had."""
+    owner.run("db.topic('t').write(b'x'); other = db.reader('t', 'c')")
+    db = planstep.open(tmp_path / "s")
+    readers = [db.reader("t", "c") for _ in range(2)]
+    assert [leased.batch.values for leased in (readers[0].read(),) if leased] == [[b"x"]]
+    db.close()
+    for reader in readers:
+        reader.close()

@@ -30,14 +30,15 @@ def _settled(db: Engine) -> bool:
 class ModeOnDisks:
     """Describes a mode. `variants`: the settings that are drawn, with time-outs that a check can wait for.
 
-    `lag`: how many transactions back the newest one is whose records are certain to be shown. `reads`: writers of
-    load.py read, too, for a consumer each. `end_open`: ends what earlier processes of these workers left open;
-    `times_out`: without it that ends by itself within seconds. `left`: what must not be left once nothing is
-    unsettled.
+    `lag`: how many transactions back the newest one is whose records are certain to be shown. `hides`: an open
+    transaction hides what others have written behind it. `reads`: writers of load.py read, too, for a consumer
+    each. `end_open`: ends what earlier processes of these workers left open; `times_out`: without it that ends by
+    itself within seconds. `left`: what must not be left once nothing is unsettled.
     """
 
     variants: Mapping[str, ModeSettings | None]
     lag: int = 1
+    hides: bool = False
     reads: bool = False
     times_out: bool = False
     end_open: Callable[[Engine, Iterable[str]], None] = lambda db, workers: None
@@ -126,6 +127,7 @@ MODES: dict[Mode, ModeOnDisks] = {
     "deterministic": ModeOnDisks({"": None}),
     "kafka": ModeOnDisks(
         {f"version {version}": _kafka(version) for version in (1, 2)},
+        hides=True,
         lag=2,  # a commit is answered before its records are shown, the next one after that
         end_open=_make_ready,
         is_unsettled=_position_waits,
@@ -136,6 +138,7 @@ MODES: dict[Mode, ModeOnDisks] = {
             "parts, batched logs": _pulsar("parts", True),
             "segmented": _pulsar("segmented", False),
         },
+        hides=True,
         reads=True,
         times_out=True,
         end_open=pulsar_ends.abort_open,

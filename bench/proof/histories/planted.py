@@ -4,6 +4,7 @@
     ahead   an outcome and other processes show a commit before the owner's next transaction sees it
     old mark   an attached process asks for the owner's mark every 50 ms, not at each call
     again   an owner does what is handed in once more, without a look for its record
+    two hands   an owner gives each partition of a consumer to all processes that read for it
 
 Next: writer.py.
 """
@@ -11,6 +12,7 @@ Next: writer.py.
 import time
 from typing import Any
 
+from ....coordinator.lane_shares import LaneShares, Told
 from ....coordinator.plan import OutcomeRow
 from ....host.inputs import CommitAgain
 from ....host.repeated_commits import RepeatedCommits
@@ -75,4 +77,20 @@ def _again() -> None:
     exchange(RepeatedCommits, "is_new", blind)
 
 
-PLANTS = {"blind": _blind, "ahead": _ahead, "old mark": _old_mark, "again": _again}
+def _two_hands() -> None:
+    honest = LaneShares._tell  # noqa: SLF001
+
+    def to_all(self: LaneShares, asked: int | None = None) -> list[Told]:
+        told = honest(self, asked)
+        return [one._replace(lanes=tuple(range(len(self._lanes)))) for one in told]
+
+    exchange(LaneShares, "_tell", to_all)
+
+
+PLANTS = {
+    "blind": _blind,
+    "ahead": _ahead,
+    "old mark": _old_mark,
+    "again": _again,
+    "two hands": _two_hands,
+}

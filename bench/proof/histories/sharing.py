@@ -17,21 +17,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import planstep
 
-from ....runtime import change_of_owner, open_runtime
-from ....runtime.processes import link, server
 from ....runtime.processes.peer import Peer
 from ..disks.forked import Say, small_steps
+from ..disks.sharers import Begun, Owning, SharedStore, obey, state_of
 from ..patching import exchange
+from .journal import IS_ABORTED
 from .planted import PLANTS
 from .reader import look
 from .writer import Client, LifeSpec, Writer, clock
 
-WARM = change_of_owner, open_runtime, link, server
-"""Modules that the first opening imports: before the first fork."""
 WINDOWS = (1, 1, 6)
 """How many commits each client of a process has under way."""
 _BLOCK = 32
@@ -41,33 +38,6 @@ _LATE_SECONDS = 0.003
 _LATE = 0.3
 """The share of lives that answer late."""
 _ENDLESS = 1 << 62
-
-
-class Begun(NamedTuple):
-    """A process has the store open."""
-
-
-class Owns(NamedTuple):
-    """A process has become the store's owner."""
-
-    generation: int
-
-
-class Stopped(NamedTuple):
-    """A process's clients have ended."""
-
-
-class State(NamedTuple):
-    """A process whose clients have ended still has this."""
-
-    generation: int
-    owns: bool
-    attached: int
-    """Processes at this owner; 0 at an attached process."""
-    waiting: int
-    admitted: int
-    under_way: int
-    snapshots: int
 
 
 class SharedNumbers(Iterator[int]):
@@ -95,6 +65,16 @@ def given(fd: int) -> int:
     return int.from_bytes(os.pread(fd, 8, 0), "little")
 
 
+class SharingClient(Client):
+    """A client whose owner may be killed: with several hosts, they may have given up what was under way."""
+
+    def plain(self) -> None:
+        try:
+            super().plain()
+        except planstep.Aborted:
+            self._writer.end(self._tx, IS_ABORTED)
+
+
 class Sharer(Writer):
     """The clients of one life of one of the processes."""
 
@@ -102,11 +82,12 @@ class Sharer(Writer):
         super().__init__(life, db)
         self.numbers = SharedNumbers(Path(life.tapes).parent / "numbers")
         self.last = _ENDLESS
+        self.owning = Owning(db, say)
         self._say = say
-        self._generation = 0
         # Client n consumes from partition n, modulo their number: mostly the process's own.
         self._clients = [
-            Client(self, number + 8 * n, f"client-{n}", window) for n, window in enumerate(WINDOWS)
+            SharingClient(self, number + 8 * n, f"client-{n}", window)
+            for n, window in enumerate(WINDOWS)
         ]
 
     def begin(self) -> None:
@@ -123,25 +104,6 @@ class Sharer(Writer):
         if self.failed is not None:
             raise self.failed
 
-    def state(self) -> State:
-        stats, runtime = self.db.stats(), self.db.context.runtime
-        return State(
-            runtime.generation,
-            runtime.link is None,
-            stats.get("processes", {}).get("attached", 0),
-            stats["transactions"]["waiting"],
-            stats["memory"]["admission_bytes"],
-            len(self.db.open_transactions()),
-            stats["snapshots"]["open"],
-        )
-
-    def notice_owning(self) -> None:
-        """Says so once this process owns the store."""
-        runtime: Any = self.db.context.runtime
-        if not self._generation and runtime.link is None:
-            self._generation = runtime.generation
-            self._say(Owns(self._generation))
-
     def _observe(self) -> None:
         """Looks at everything now and then, and notices when this process has become the owner."""
         draw = random.Random(f"{self.life.seed}-{self.life.life}-looks")
@@ -151,41 +113,38 @@ class Sharer(Writer):
                 if self.failed is not None:
                     self._say(f"x a client ended: {self.failed!r}")
                     os._exit(1)
-                self.notice_owning()
+                self.owning.notice()
                 if time.monotonic() > due:
                     look(self.db, self.world, lines, clock())
                     due = time.monotonic() + draw.uniform(0, 2 * _LOOK_SECONDS)
                 time.sleep(_EACH_SECONDS)
 
 
-def live(life: LifeSpec, number: int, say: Say, listen: int) -> None:
-    """Lives a life: `number` is the process's. Letters that it hears: s stops the clients, g asks for the state,
-    c closes.
-    """
+def live(life: LifeSpec, store: SharedStore, number: int, say: Say, listen: int) -> None:
+    """Lives a life: `number` is the process's."""
     small_steps()
     if random.Random(f"{life.seed}-{number}-{life.life}-late").random() < _LATE:
         _answer_late()
     if life.planted:
         PLANTS[life.planted]()
-    with planstep.open(life.store, mode="deterministic") as db:
+    with store.open() as db:
         sharer = Sharer(life, db, number, say)
+
+        def tell() -> None:
+            sharer.owning.notice()
+            say(state_of(db, len(db.open_transactions())))
+
         if not life.life and not number:
             sharer.prepare()
         say(Begun())
         sharer.resolve()
         sharer.begin()
-        while (letter := os.read(listen, 1)) == b"g" or letter == b"s":
-            if letter == b"s":
-                sharer.stop()
-                say(Stopped())
-            else:
-                sharer.notice_owning()
-                say(sharer.state())
+        obey(listen, sharer.stop, tell, say)
 
 
-def resolve(life: LifeSpec, say: Say, listen: int) -> None:
+def resolve(life: LifeSpec, store: SharedStore, say: Say, listen: int) -> None:
     """Asks for the outcomes that no process has learned."""
-    with planstep.open(life.store, mode="deterministic") as db:
+    with store.open() as db:
         Writer(life, db).resolve()
 
 

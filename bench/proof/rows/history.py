@@ -98,8 +98,8 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLANNED, feeds=FEEDS)
 
 
-def judge_history(history: History) -> RowResult:
-    """Judges a history; returns its counts and violations."""
+def judge_history(history: History, *, short: bool = False) -> RowResult:
+    """Judges a history; returns its counts and violations. `short`: not everything needs to have come up in it."""
     trace, plan = history.trace, history.plan
     name = plan.name
     began = time.perf_counter()
@@ -132,6 +132,8 @@ def judge_history(history: History) -> RowResult:
         result.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
     struck = history.kills + history.frozen
     result.must(struck == plan.kills, f"{name}: {struck} kills, not {plan.kills}")
+    if short:
+        return result
     for what in ("reads", "ranges", "published", "records"):
         result.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
     result.must(history.by_outcome > 0, f"{name}: nobody was told by an outcome")

@@ -58,7 +58,9 @@ class Outcomes:
         turns = self._runtime.turns
         if turns.stopped is not None and outcome.state in ("open", "planned", "unknown"):
             turns.check_open()
-        if outcome.state == "unknown" and self._runtime.nodes[0].host.store.lags:
+        # Whoever is attached asks its owner, which has them.
+        lags = self._runtime.link is None and self._runtime.nodes[0].host.store.lags
+        if outcome.state == "unknown" and lags:
             raise Undetermined(
                 f"how transaction {outcome.tx} ended is not known here: the store's shared log may have turns that "
                 "this folder has not; ask its owner, or open it with replicate=URL and ask again"

@@ -391,7 +391,10 @@ class Link:
             self._thread.join()
 
     def release(self) -> None:
-        """Closes the sockets, once the own thread has ended."""
+        """Closes the sockets, once the own thread has ended. What readers tell after that reaches nobody."""
+        with self._sending:
+            self.connected = False
+            self._own.use(None)
         self._socket.close()
         self._nudge.close()
         self._awake.close()
