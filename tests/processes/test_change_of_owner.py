@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,13 @@ from planstep.runtime.consistent_cut import open_views
 from planstep.runtime.group_commit import Waiter
 from planstep.runtime.open_stores import OpenOptions
 from planstep.runtime.wait_primitives import CommitFuture
+from planstep.store import DiskStore
 from planstep.store.owner_lock import OwnerLock
+from planstep.store.readers.released_mark import read_mark
 
 OWNER = """
-import pickle, sys, planstep
+import os, pickle, signal, sys, planstep
+from planstep.store import DiskStore
 
 db = planstep.open(sys.argv[1], hosts=int(sys.argv[2]), replicate=sys.argv[3] or None)
 db.create_topic("in", partitions=4, exist_ok=True)
@@ -42,6 +45,9 @@ for line in sys.stdin:
     elif words[0] == "checkpoint":
         for node in db._runtime.nodes:
             node.host.store.checkpoint()
+    elif words[0] == "die":  # with a turn that is durable, and that nobody was shown
+        DiskStore._visible = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        db.table("t").put("last", "unseen")
     elif words[0] == "stage":
         tx = db.transaction()
         tx.write("in", b"s" * 2000, partition=1)
@@ -222,6 +228,43 @@ def test_the_locks_of_all_hosts_are_needed(
     own(db)
     db.table("t").put("last", 20)
     assert rows(db)["last"] == 20
+
+
+def test_others_see_what_the_next_owner_sees(
+    tmp_path: Path, attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has a turn that the former owner never showed. All see it from one moment on: looks wait."""
+    path = tmp_path / "s"
+    run_over, begin = change_of_owner._run_over, DiskStore.begin_to_show
+    before: list[Any] = []
+    looks: list[Any] = []
+
+    def seen_by_others() -> Any:
+        mark = read_mark(path / "host-0" / "released", db._runtime.nodes[0].host.store.store_id)
+        return None if mark is None else mark.turn
+
+    def run_over_seen(*arguments: Any, **options: Any) -> None:
+        before.extend([seen_by_others() - shown, rows(db)["last"]])
+        run_over(*arguments, **options)
+
+    def begin_looked_at(self: DiskStore) -> None:
+        begin(self)
+        if not looks:
+            looks.extend(stack.enter_context(background(partial(rows, db))))
+            with pytest.raises(TimeoutError):
+                looks[0].result(0.2)
+
+    with Owner(path) as owner, ExitStack() as stack:
+        owner.ask("commit", 0, 20)
+        db = attach(path)
+        owner.tell("die")
+        until(lambda: owner.process.poll() is not None)
+        shown = seen_by_others()
+        monkeypatch.setattr(change_of_owner, "_run_over", run_over_seen)
+        monkeypatch.setattr(DiskStore, "begin_to_show", begin_looked_at)
+        own(db)
+        assert before == [0, 19]
+        assert looks[0].result(60)["last"] == rows(db)["last"] == "unseen"
 
 
 def test_many_kills(tmp_path: Path, attach: Attach) -> None:

@@ -15,6 +15,7 @@ import os
 import random
 import threading
 import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ....api.columns.batch import ReadBatch
@@ -122,7 +123,8 @@ class Copier:
     def begin(self) -> None:
         """Begins. Mostly it ends what the life before has left open; else the first transaction does, or time."""
         if self._draw.random() < _ENDS:
-            mode_of(self.db).end_open(self.db, [self._writer])
+            with suppress(*_GOES_ON):
+                mode_of(self.db).end_open(self.db, [self._writer])
         for thread in (*self._clients, self._copies):
             thread.start()
 
@@ -140,8 +142,14 @@ class Copier:
         self.owning.notice()
         db = self.db
         lanes = {lane.number for group in db.context.groups for lane in group.leases.own}
-        unsettled = int(mode_of(db).is_unsettled(db))
-        self._say(state_of(db, unsettled, db.topic(IN).lag(CONSUMER), tuple(sorted(lanes))))
+        under_way = int(self._is_unsettled())
+        self._say(state_of(db, under_way, db.topic(IN).lag(CONSUMER), tuple(sorted(lanes))))
+
+    def _is_unsettled(self) -> bool:
+        try:
+            return mode_of(self.db).is_unsettled(self.db)
+        except Aborted:  # a wait for the ends of others' transactions has timed out
+            return True
 
     def _write(self) -> None:
         writer, own, draw, shown = str(self.life), (LOG, self.life.number), self._draw, False

@@ -66,7 +66,12 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
                 _enter(shared, stores[0])
             _run_over(runtime, stores, separate=options.placement == "separate")
         except BaseException:
-            _crash(stores)
+            with following.passing:
+                with suppress(Exception):  # what the folder has got by then stays
+                    for store in stores:
+                        store.begin_to_show()
+                _crash(stores)
+                following.go_on()
             raise
         if shared is not None and options.replicate is not None:
             begin_term(runtime, options.replicate, shared)
@@ -100,24 +105,29 @@ def take_stores(views: Sequence[Any], lock: OwnerLock, options: OpenOptions) -> 
 def _run_over(runtime: Runtime, stores: Sequence[DiskStore], *, separate: bool) -> None:
     """Runs the hosts over stores of which this process has just become the owner, in place of another's views.
 
-    Inputs wait for the hosts' locks, and are then for these hosts. After an error the caller stops the engine:
-    it may have changed in part.
+    Inputs wait for the hosts' locks, and are then for these hosts. Looks wait from the moment that other processes
+    see the stores' last turns until they are at these hosts. After an error the caller stops the engine: it may
+    have changed in part.
     """
-    hosting, turns, link = runtime.hosting, runtime.turns, runtime.link
+    hosting, turns, link, followed = runtime.hosting, runtime.turns, runtime.link, runtime.followed
+    assert followed is not None, "it shows what the former owner has released"
+    names = Names(stores[0])
     with Uninterrupted(), hosting.between_turns():
-        hosting.replace(stores, separate=separate)
-        runtime.generation, runtime.ids = hosting.generation, hosting.ids
-        turns.async_clients = hosting.async_clients
-        runtime.names = turns.names = Names(stores[0])
-        for node in runtime.nodes:
-            node.link = None
-        runtime.following = runtime.views.following = None
+        with followed.passing:
+            for store in stores:
+                store.begin_to_show()
+            hosting.replace(stores, separate=separate)
+            runtime.generation, runtime.ids = hosting.generation, hosting.ids
+            turns.async_clients = hosting.async_clients
+            runtime.names = turns.names = names
+            for node in runtime.nodes:
+                node.link = None
+            runtime.views.begin()
+            runtime.following = runtime.views.following = None
+            followed.give_over()
         runtime.read_only = False
         runtime.schema = runtime.hooks.schema()
-        runtime.views.begin()
         hosting.take_up(turns)
-    if runtime.followed is not None:
-        runtime.followed.give_over()
     watches = turns.watches = Watches(turns.watches)
     watches.wake(list(watches.watched))
     runtime.threads.ticks = True

@@ -13,7 +13,8 @@ read again if a turn changed it.
 A snapshot reads the views that were shown when it was opened. They are closed once they have a successor, and no
 snapshot reads them; then they answer by it. With `limit_seconds` a snapshot ends so long after its successor came.
 
-Who becomes the owner (change_of_owner.py) stays at what is shown, and then gives over to hosts of its own.
+Who becomes the owner (change_of_owner.py) stays at what is shown, and then gives over to hosts of its own. The log
+may have turns that the former owner never showed. Once others see them, looks wait for the new hosts.
 
 Next: consistent_cut.py.
 """
@@ -21,7 +22,7 @@ Next: consistent_cut.py.
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,6 +90,8 @@ class Following(Watches):
         self._older: list[Shown] = []
         self._resting: list[Resting] | None = None
         self._stays = self._given_over = self._ended = False
+        self.passing = threading.RLock()
+        """Held while others see more than this shows, and until it goes on or gives over: looks wait."""
         self._wanted = Signal()
         self._asked = True
         stores = [node.host.store for node in runtime.nodes]
@@ -104,7 +107,9 @@ class Following(Watches):
         """Shows what the owner has released by now. IoError, Corruption, TooManyReaders, StoreClosed."""
         self._asked = True
         if self._stays:
-            return
+            with self.passing:
+                if self._stays:
+                    return
         shown = self._shown
         if self._resting is None:
             try:
@@ -145,12 +150,11 @@ class Following(Watches):
         """Looks, and opens a snapshot of what is shown then. None: this process has just become the owner."""
         while True:
             self.look()
+            if self._given_over:
+                return None
             shown = self._shown
-            try:
+            with suppress(Retired):  # newer views were shown just now
                 return shown, shown.history.open()
-            except Retired:  # newer views were shown just now
-                if self._given_over:
-                    return None
 
     def open_snapshots(self) -> tuple[int, float]:
         """Returns (open snapshots, seconds since the oldest of them was opened)."""

@@ -67,7 +67,7 @@ class DiskStore(LayeredReads):
         self, owned: OwnedFolder, sync: bool, segment_bytes: int, table: Table | None = None
     ) -> None:
         """With `sync`, each turn is durable before it is shown. `table`: the store's tables, if this process has
-        them open.
+        them open: then nothing is shown until `begin_to_show`.
         """
         folder, lock = owned.path, owned.lock
         self.folder = folder
@@ -113,6 +113,7 @@ class DiskStore(LayeredReads):
                 if self.meta.replicated:
                     self.backlog.keep(self.get)
                 oldest_lease(folder, lock.folder)  # removes the leases of killed processes
+                self._released.waits = table is not None
                 self._show()
             except BaseException:
                 self._table.disown()
@@ -178,7 +179,8 @@ class DiskStore(LayeredReads):
     ) -> "DiskStore":
         """Opens the store of a view that was opened `ownable`, in the same process, which has just taken the
         store's lock. The view, and all others, stay as they are. Errors as `open`, and StoreClosed: another store
-        is there by now. The lock is the store's, and is released after an error.
+        is there by now. The lock is the store's, and is released after an error. Call `begin_to_show` once this
+        process's own readers see what the store has: the former owner may not have shown all of that.
         """
         owned = OwnedFolder.keep(view.folder, files or Files(), lock, view.store_id)
         try:
@@ -215,6 +217,11 @@ class DiskStore(LayeredReads):
     @property
     def lags(self) -> bool:
         return self.meta.replicated and self._shared is None
+
+    def begin_to_show(self) -> None:
+        """Shows the last turn to other processes, and from now on each one."""
+        self._released.waits = False
+        self._show()
 
     def _show(self) -> None:
         """Publishes the last turn to other processes, before anything of the turn leaves the host."""

@@ -73,6 +73,8 @@ class ReleasedMark:
 
     def __init__(self, path: Path, store_id: bytes, held: int | None = None) -> None:
         """`held`: the folder's descriptor; the file is then found in it by name."""
+        self.waits = False
+        """Nothing is shown: the owner's own readers do not see it yet."""
         self._store_id = store_id
         name = path if held is None else Path(path.name)
         fd = open_file(name, os.O_RDWR | os.O_CREAT, held)
@@ -85,7 +87,8 @@ class ReleasedMark:
             os.close(fd)
 
     def show(self, generation: int, turn: int, synced: int) -> None:
-        self._map[:_SIZE] = encode_mark(self._store_id, generation, turn, synced, _boot())
+        if not self.waits:
+            self._map[:_SIZE] = encode_mark(self._store_id, generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
         """Reads the mark; None while it is not whole, or not of this store. StoreClosed: it was replaced."""
