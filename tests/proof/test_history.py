@@ -3,15 +3,17 @@
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kit import python
 
 from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
-from planstep.bench.proof.histories.judge import judge_looks
+from planstep.bench.proof.histories.judge import _logs, judge_looks
 from planstep.bench.proof.histories.run import make
-from planstep.bench.proof.histories.schema import Observation, World
-from planstep.bench.proof.histories.tapes import History, Plan
+from planstep.bench.proof.histories.schema import PARTITIONS, Observation, World
+from planstep.bench.proof.histories.tapes import History, Plan, new_history
 from planstep.bench.proof.rows.history import control
 from planstep.bench.proof.rows.registry import RowOptions
 
@@ -74,6 +76,21 @@ def test_a_list_that_lost_an_element_is_found(history: History) -> None:
         assert [text[:5] for text in judge_looks(history)] == ["list "]
     finally:
         history.lists[key] = honest
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_first_record_without_a_place_may_be_on_either_side_of_a_look(end: int) -> None:
+    """Its writer was killed, so that nobody knows its place."""
+    history: Any = new_history(Plan("one", 1, 0, 0, World(1, 1, 1)))
+    world = history.plan.world
+    [lane, *_] = world.topic_lanes().values()
+    history.trace.records = SimpleNamespace(lane=[lane], tx=[7])
+    lanes = len(world.topic_lanes()) * PARTITIONS
+    ends = [end] + [0] * (lanes - 1)
+    history.looks["a reader"] = [Observation(0, 1, 12, 0, 0, [], [], ends, [])]
+    assert list(_logs(history, {})) == []
+    [wrong] = _logs(history, {7: (12 + end, 0)})
+    assert f"ends at {end}" in wrong
 
 
 _KILLED = """

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import itemgetter
 
 from ...judges.trace import COMMITTED, CONSUME, WRITE
 from .schema import BALANCE, LISTS, TAIL, Observation
@@ -98,7 +99,9 @@ def _logs(history: History, places: Places) -> Iterator[str]:
     The place of a plain write is unknown if its owner was killed: it may lie on either side of a look.
     """
     trace, first = history.trace, min(history.plan.world.topic_lanes().values())
-    steps: dict[int, list[int]] = defaultdict(list)
+    steps: dict[int, list[tuple[int, bool]]] = defaultdict(
+        list
+    )  # of each record, and if it is known
     last: Places = {}
     for lane, tx in zip(trace.records.lane, trace.records.tx, strict=True):
         before = last.get(lane, (0, 0))
@@ -107,14 +110,14 @@ def _logs(history: History, places: Places) -> Iterator[str]:
             where = f"{trace.lanes[lane].name}/{trace.lanes[lane].partition}"
             yield f"{where}: a record of {tx}, at {place}, lies behind one of {before}"
         last[lane] = max(place, before)
-        steps[lane].append(last[lane][0] if tx in places else -last[lane][0])
+        steps[lane].append((last[lane][0], tx in places))
     for name, one in _all(history):
         for i, end in enumerate(one.ends):
             known = steps[first + i]
-            least = bisect_right(known, one.step, key=abs)
-            if any(step >= 0 for step in known[min(end, least) : max(end, least)]):
+            least = bisect_right(known, one.step, key=itemgetter(0))
+            if any(sure for _, sure in known[min(end, least) : max(end, least)]):
                 log = trace.lanes[first + i]
-                order = [abs(step) for step in known[max(0, end - 1) : end + 1]]
+                order = [step for step, _ in known[max(0, end - 1) : end + 1]]
                 yield (
                     f"{name} at step {one.step}: {log.name}/{log.partition} ends at {end}, and {least} "
                     f"of its records are of steps up to then; about the end: {order}"

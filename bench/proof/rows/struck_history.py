@@ -65,7 +65,7 @@ class Histories(Processes):
         self._gathered[number].decode()
 
     def unsettled(self, states: dict[int, State]) -> str:
-        """What a dead owner's hosts had proposed to one another ends by their time-outs."""
+        """Returns what is not yet as it must be. Proposals of a dead owner's hosts end by time-outs."""
         if self.store.hosts > 1 and any(state.under_way for state in states.values()):
             return "transactions are under way"
         return super().unsettled(states)
