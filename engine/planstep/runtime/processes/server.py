@@ -116,6 +116,8 @@ class Server:
                 if pause is not None:
                     self._accept_again()
                     self._look_round()
+                if self._ended:
+                    self._ended = [peer for peer in self._ended if peer.settle()]
                 self._lead()
                 self._send()
                 if self._closing:
@@ -160,8 +162,6 @@ class Server:
     def _look_round(self) -> None:
         """Does what is due though nothing has come."""
         now = time.monotonic()
-        if self._ended:
-            self._ended = [peer for peer in self._ended if peer.settle()]
         for peer in self._strangers():
             if now - peer.since > _HELLO_SECONDS:
                 self._drop(peer)
