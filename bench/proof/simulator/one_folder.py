@@ -81,10 +81,9 @@ class Folder:
         return self.lock
 
     def own(self, lock: Lock) -> "Disk":
-        """Opens the store for its owner, after whatever befell the one before, and shows all that is durable."""
+        """Opens the store for its owner, after whatever befell the one before. Call `begin_to_show`."""
         assert self.lock is lock, "the owner has the lock"
         self.store = store = self.store.after_power_loss(lock)
-        self.show(store)
         return store
 
     def show(self, store: "Disk") -> None:
@@ -150,6 +149,10 @@ class Disk(MemoryStore):
 
         super().commit(turn, released)
         world.moment(RELEASED, doomed, world.disk.uniform(0.0, 0.1))
+
+    def begin_to_show(self) -> None:
+        """Shows all that is durable."""
+        self._shared.show(self)
 
     def _sync_ms(self) -> float:
         disk = self._shared.world.disk

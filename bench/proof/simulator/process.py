@@ -27,7 +27,7 @@ from ....runtime.catalog import Names
 from ....runtime.maintenance import Maintenance
 from ....runtime.mode_hooks import ModeHooks
 from ....runtime.open_stores import OpenOptions
-from ....runtime.processes import attached, link, next_owner, peer, server
+from ....runtime.processes import attached, awake, incoming, link, next_owner, peer, server
 from ....runtime.processes.attached import OwnerGone, attach
 from ....runtime.processes.next_owner import NextOwner
 from ....runtime.runtime import Runtime
@@ -37,7 +37,7 @@ from ....store import process_socket
 from ....store.process_socket import NobodyListens, OwnerSilent, Peer
 from .fiber import Fiber, FiberLock, current
 from .one_folder import PATH, Disk, View
-from .streams import Nudge, Stream, connect, modules_for
+from .streams import Nudge, Poller, Stream, connect, modules_for
 from .waits import Clock, in_virtual_time
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ class Process:
                 return True
             return False
         self.world.rest(self.world.fate.uniform(1, 30))
-        self._begin([folder.own(lock)])
+        store = folder.own(lock)
+        store.begin_to_show()
+        self._begin([store])
         self.runtime.share(dict(_SAID))
         return True
 
@@ -251,8 +253,9 @@ def real_processes(world: "AttachedWorld") -> Iterator[None]:
         (change_of_owner, "Names", AnyName),
         (Maintenance, "begin", lambda _: None),
         (change_of_owner, "take_stores", _take_stores),
-        (link, "select", select),
-        (link, "selectors", selectors),
+        (incoming, "select", select),
+        (link, "new_poller", partial(Poller, world)),
+        (awake, "_processors", lambda: 2),
         (server, "selectors", selectors),
         (link, "Nudge", lambda: Nudge(world.number())),
         (server, "Nudge", lambda: Nudge(world.number())),

@@ -20,6 +20,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
+from ....runtime.processes.armed import IN, OUT
 from ....store.process_socket import NobodyListens, Peer
 from .waits import Gate, Timed
 
@@ -290,6 +291,24 @@ class Poll(Selector):
 
     def poll(self, ms: float) -> list[tuple[int, int]]:
         return [(key.fileobj.fileno(), events) for key, events in self.select(ms / 1000)]
+
+
+class Poller(Selector):
+    """Waits for sources with the events that epoll has (runtime/processes/armed.py)."""
+
+    def modify(self, source: Source, events: int) -> None:
+        self.unregister(source)
+        self.register(source, events)
+
+    def register(self, source: Source, events: int, _data: Any = None) -> None:
+        wanted = EVENT_READ * bool(events & IN) | EVENT_WRITE * bool(events & OUT)
+        super().register(source, wanted)
+
+    def poll(self) -> list[tuple[int, int]]:
+        return [
+            (key.fileobj.fileno(), IN if events & EVENT_READ else OUT)
+            for key, events in self.select()
+        ]
 
 
 class Listener(Source):

@@ -65,7 +65,7 @@ _ALL = (
         "rest-unsent",
         "what is handed in again, and has no room in the socket, waits until another thread sends",
         "runtime.processes.link:Link._go_on",
-        "self._select()",
+        "self._own.look()",
         "pass",
     ),
     Mutant(

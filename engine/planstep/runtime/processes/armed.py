@@ -20,11 +20,11 @@ IN, OUT = 1, 4
 
 
 class Poller(Protocol):
-    """Waits for descriptors; another thread may change what is waited for. Events of 0: for nothing."""
+    """Waits for sockets; another thread may change what is waited for. Events of 0: for nothing."""
 
-    def register(self, fd: int, events: int) -> None: ...
-    def modify(self, fd: int, events: int) -> None: ...
-    def unregister(self, fd: int) -> None: ...
+    def register(self, link: socket.socket, events: int) -> None: ...
+    def modify(self, link: socket.socket, events: int) -> None: ...
+    def unregister(self, link: socket.socket) -> None: ...
     def poll(self) -> list[tuple[int, int]]: ...
     def close(self) -> None: ...
 
@@ -34,24 +34,24 @@ class BySelector:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._events: dict[int, int] = {}
+        self._events: dict[socket.socket, int] = {}
 
-    def register(self, fd: int, events: int) -> None:
-        self._events[fd] = 0
-        self.modify(fd, events)
+    def register(self, link: socket.socket, events: int) -> None:
+        self._events[link] = 0
+        self.modify(link, events)
 
-    def modify(self, fd: int, events: int) -> None:
-        if self._events[fd]:
-            self._selector.unregister(fd)
+    def modify(self, link: socket.socket, events: int) -> None:
+        if self._events[link]:
+            self._selector.unregister(link)
         if events:
             reads, writes = bool(events & IN), bool(events & OUT)
             wanted = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
-            self._selector.register(fd, wanted)
-        self._events[fd] = events
+            self._selector.register(link, wanted)
+        self._events[link] = events
 
-    def unregister(self, fd: int) -> None:
-        self.modify(fd, 0)
-        del self._events[fd]
+    def unregister(self, link: socket.socket) -> None:
+        self.modify(link, 0)
+        del self._events[link]
 
     def poll(self) -> list[tuple[int, int]]:
         ready = self._selector.select()
@@ -71,21 +71,20 @@ class Armed:
 
     def __init__(self, nudge: Nudge, writes: Callable[[], bool], poller: Poller) -> None:
         self._nudge, self._writes, self._poller = nudge, writes, poller
-        self._nudged = nudge.socket.fileno()
         self._changing = threading.Lock()
         self._armed = False
-        self._fd = -1
+        self._socket: socket.socket | None = None
         self._events = 0
-        poller.register(self._nudged, IN)
+        poller.register(nudge.socket, IN)
 
     def use(self, link: socket.socket | None) -> None:
         """Goes on with another socket, or with none: one that has ended would be ready for ever."""
         with self._changing:
-            if self._fd >= 0:
-                self._poller.unregister(self._fd)
-            self._fd, self._events = -1 if link is None else link.fileno(), 0
-            if self._fd >= 0:
-                self._poller.register(self._fd, 0)
+            if self._socket is not None:
+                self._poller.unregister(self._socket)
+            self._socket, self._events = link, 0
+            if link is not None:
+                self._poller.register(link, 0)
                 self._wait_anew()
 
     def arm(self) -> None:
@@ -105,15 +104,15 @@ class Armed:
         events = (
             IN * self._armed | OUT * self._writes()
         )  # read under the lock: the last look has the newest
-        if events != self._events and self._fd >= 0:
-            self._poller.modify(self._fd, events)
+        if events != self._events and self._socket is not None:
+            self._poller.modify(self._socket, events)
             self._events = events
 
     def wait(self) -> bool:
         """Waits for anything; returns whether the socket can be read, and is armed."""
-        readable = False
+        nudged, readable = self._nudge.socket.fileno(), False
         for fd, events in self._poller.poll():
-            if fd == self._nudged:
+            if fd == nudged:
                 self._nudge.clear()
             elif events & ~OUT and self._armed:
                 readable = True

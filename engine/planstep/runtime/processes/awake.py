@@ -14,8 +14,8 @@ Next: link.py.
 """
 
 import os
+import time
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any, TypeVar
 
 Ready = TypeVar("Ready", bound=list[Any])
@@ -40,9 +40,9 @@ class Awake:
         if self._sleeps:
             self._sleeps -= 1
             return look(seconds)
-        until = perf_counter() + _AWAKE_SECONDS
+        until = time.perf_counter() + _AWAKE_SECONDS
         while not (ready := look(0)):
-            if perf_counter() >= until:
+            if time.perf_counter() >= until:
                 break
         else:
             self._next = _SLEEPS
