@@ -108,6 +108,11 @@ class Decoder:
         """Returns the length of the frame under way, 0 between frames."""
         return self._whole
 
+    @property
+    def between(self) -> bool:
+        """Returns whether the stream so far ends with a frame."""
+        return not self._whole and not self._lengths
+
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """Takes the next bytes of the stream; yields the frames that are whole now. Exhaust it. MalformedFrame."""
         if self._broken:

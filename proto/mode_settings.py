@@ -49,5 +49,6 @@ def check_fields(settings: Any, least: Mapping[str, float]) -> None:
 
 
 def is_number(value: object, whole: bool, low: float, high: float) -> bool:
-    fits = isinstance(value, int) or (not whole and isinstance(value, float))
-    return fits and not isinstance(value, bool) and low <= value <= high  # type: ignore[operator]
+    if isinstance(value, bool) or (whole and isinstance(value, float)):
+        return False
+    return isinstance(value, (int, float)) and low <= value <= high

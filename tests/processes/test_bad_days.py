@@ -13,10 +13,11 @@ from kit import until
 from process_kit import Other
 
 import planstep
+from planstep.proto.frame_checks import MalformedFrame
 from planstep.runtime.processes import link as link_module
 from planstep.runtime.processes import next_owner
 from planstep.runtime.processes.calls import CALLS
-from planstep.runtime.processes.ids import BLOCK, Blocks
+from planstep.runtime.processes.ids import BLOCK, Blocks, Ids
 from planstep.runtime.processes.nudge import Nudge
 from planstep.runtime.processes.server import Server
 from planstep.store.owner_lock import OwnerLock
@@ -192,12 +193,31 @@ def test_a_nudge_is_set_whatever_a_signal_does() -> None:
 
 def test_ids_of_long_transactions_stay_those_of_the_owner() -> None:
     blocks = Blocks(7)
+    mine, other = (7, 1), (7, 2)
     for number in range(10_000):
-        blocks.add(1 + number * 2 * BLOCK)
-    tx = (7).to_bytes(4, "big") + (5).to_bytes(8, "big")
-    assert blocks.has(tx)
-    assert not blocks.has((7).to_bytes(4, "big") + (1 << 40).to_bytes(8, "big"))
-    assert not blocks.has((8).to_bytes(4, "big") + (5).to_bytes(8, "big"))
+        blocks.add(1 + number * 2 * BLOCK, other if number % 2 else mine)
+
+    def tx(number: int, generation: int = 7) -> bytes:
+        return generation.to_bytes(4, "big") + number.to_bytes(8, "big")
+
+    assert blocks.has(tx(5), mine)
+    assert blocks.has(tx(1 + 9_998 * 2 * BLOCK), mine)
+    assert not blocks.has(tx(1 + 9_999 * 2 * BLOCK), mine)
+    assert not blocks.has(tx(1 << 40), mine)
+    assert not blocks.has(tx(5, generation=8), mine)
+
+
+def test_ids_are_not_taken_twice() -> None:
+    ids = Ids(lambda: None, lambda ids: None)
+    ids.add(7, 1, BLOCK)
+    tx = next(ids)
+    for generation, first in ((7, 1), (7, BLOCK), (6, 5_000)):
+        with pytest.raises(MalformedFrame, match="before"):
+            ids.add(generation, first, BLOCK)
+    ids.forget()
+    ids.add(7, 1 + BLOCK, BLOCK)
+    assert next(ids) > tx
+    ids.add(8, 1, BLOCK)
 
 
 def test_a_process_closes_while_it_becomes_the_owner(
@@ -208,10 +228,10 @@ def test_a_process_closes_while_it_becomes_the_owner(
     owning, closes, told = threading.Event(), threading.Event(), []
     own = next_owner.NextOwner._own
 
-    def slowly(self: next_owner.NextOwner, lock: OwnerLock) -> None:
+    def slowly(self: next_owner.NextOwner, lock: OwnerLock, ended: Any) -> None:
         owning.set()
         assert closes.wait(60)
-        own(self, lock)
+        own(self, lock, ended)
 
     def take_no_more(self: Server) -> None:
         told.append(db.context.runtime.turns.closed)

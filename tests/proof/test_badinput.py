@@ -2,15 +2,20 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 import planstep
-from planstep.bench.proof.disks import decoders, faces
+from planstep.bench.proof.disks import decoders, faces, false_owner, link_limits
+from planstep.bench.proof.disks.link_limits import LIMITS, reach, soon
 from planstep.bench.proof.disks.mutating import mutate, nested_value, odd_value
 from planstep.bench.proof.disks.odd_messages import PulsarHost
+from planstep.bench.proof.disks.owner_struck import Struck
+from planstep.bench.proof.patching import exchange
 from planstep.bench.proof.rows import badinput
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.runtime.processes import peer
 from planstep.tablets.pulsar.subscriptions import Subscriptions
 
 
@@ -34,7 +39,8 @@ def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_control_is_noticed(tmp_path: Path) -> None:
     options = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
     result = badinput.control(options)
-    assert any("IndexError" in why or "error" in why for why in result.violations)
+    assert any("IndexError" in why for why in result.violations)
+    assert any("a link stays" in why for why in result.violations)
 
 
 def test_the_same_seed_is_the_same_input() -> None:
@@ -131,3 +137,55 @@ def test_a_store_that_opens_in_another_mode_is_said(
     monkeypatch.setattr(planstep, "open", careless)
     said = [why for n in range(9) if (why := feed(Random(n), n))]
     assert len(said) == 6 and all("opens with" in why for why in said)
+
+
+@pytest.mark.parametrize("group", ["links of deterministic", "links of kafka", "links of pulsar"])
+def test_an_owner_stays_whatever_it_is_sent(tmp_path: Path, group: str) -> None:
+    assert badinput._feed(badinput._Task(group, 0, 60, 1, tmp_path)).violations == []
+
+
+@pytest.mark.parametrize("number", range(len(LIMITS)), ids=list(LIMITS))
+def test_a_limit_holds(tmp_path: Path, number: int) -> None:
+    assert badinput._feed(badinput._Task("limit", number, 1, 1, tmp_path)).violations == []
+
+
+def test_a_limit_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_limits, "STILL_SECONDS", 20.0)
+
+    def prepare() -> None:
+        soon()
+        exchange(peer, "_CALLS_MAX", 1 << 40)
+        exchange(peer, "_UNSENT_MAX", 1 << 40)
+
+    struck = Struck(tmp_path / "s", "deterministic", prepare)
+    try:
+        assert "without end" in reach(struck, "ids, never reads")
+    finally:
+        struck.end()
+
+
+def test_a_lost_commit_of_the_good_process_is_said(tmp_path: Path) -> None:
+    struck = Struck(tmp_path / "s", "deterministic")
+    try:
+        real = struck._said
+
+        def said(child: Any, kind: type) -> Any:
+            value = real(child, kind)
+            return value + 1 if kind is int else value
+
+        struck._said = said  # type: ignore[method-assign]
+        assert "commits there are" in struck.finish()
+    finally:
+        struck.end()
+
+
+def test_an_engine_is_not_deceived(tmp_path: Path) -> None:
+    assert badinput._piece(badinput._Task("deceived", 0, 8, 1, tmp_path)).violations == []
+
+
+def test_a_wrong_answer_to_a_deceived_engine_is_said(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        db.create_table("n")
+        assert "it reads" in false_owner._look(db)
+        assert "a commit is reported" in false_owner._commit(db)

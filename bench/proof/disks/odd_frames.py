@@ -222,7 +222,7 @@ def odd_stream(random: Random, kinds: frames.Kinds) -> bytes:
     codes = [code for code in kinds if code not in frames.OPENING]
     whole = [joined(drawn_frame(random, kinds[random.choice(codes)])) for _ in range(2)]
     first = joined(opening(kinds)) if random.random() < 0.95 else b""
-    damaged = random.choice(_DAMAGES)(random, whole[0])
+    damaged = random.choice(DAMAGES)(random, whole[0])
     return first + damaged + whole[1]
 
 
@@ -277,7 +277,7 @@ def _bomb(random: Random, frame: bytes) -> bytes:
 
 
 _BOMBS = [data for name, data in bombs() if "msgpack" in name]
-_DAMAGES: list[Callable[[Random, bytes], bytes]] = [
+DAMAGES: list[Callable[[Random, bytes], bytes]] = [
     mutate, _of_head, _of_head, _of_payload, _of_value, _of_value, _of_value, _of_value, _bomb,
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
     decoders     batches, messages, keys, values, log records, meta.pb, frames          bytes, mutated
     streams      frames between processes of a store, in both directions                bytes, values, mutated
     bombs        nesting and claimed lengths                                            into each decoder
+    links        the owner of a store, live, over its socket; its limits; an attached engine with a false owner
     messages     a host of mode pulsar, its tablets with their rows                      odd values
     face         every public call, of each mode, one and two hosts                     odd arguments
     modes        stores opened as another mode's, or with its settings                  refused: WrongMode
@@ -10,7 +11,8 @@
     commands     planstep's own, their arguments and files to import                    mutated
 
 Each piece runs in a child: one that dies or hangs costs that piece, and is a violation. After each piece the
-engine must still work, with its content unchanged. The control decodes claimed lengths without checking them.
+engine must still work, with its content unchanged. The controls decode claimed lengths without checking them, and
+frames without checking their fields.
 
 Next: ../disks/mutating.py.
 """
@@ -31,7 +33,7 @@ from planstep.proto.batch import Batch
 from planstep.proto.keys import check_name
 
 from ...compare.measure import rss_bytes
-from ..disks import decoders, faces
+from ..disks import decoders, faces, link_feeds
 from ..disks.contents import contents
 from ..disks.forked import apart
 from ..disks.mutating import bombs, odd_value
@@ -41,6 +43,10 @@ from ..patching import exchange
 from .registry import RowOptions, RowResult
 
 INPUTS = 100_000
+FRAMES = 100_000
+"""Frames that are sent to the owner of a store."""
+DECEIVED = 2_000
+"""Engines that attach to a false owner."""
 NAMES = 10_000
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 40.0
@@ -50,7 +56,9 @@ _GROWN = "most_grown_MiB"
 _MODES: tuple[Any, ...] = ("deterministic", "kafka", "pulsar")
 _SETTINGS: dict[str, Any] = {"kafka": planstep.KafkaSettings, "pulsar": planstep.PulsarSettings}
 _OFFSET = Struct("<I")
-_PIECE = 500
+_PIECE, _PIECES = 500, {"links": 2_500, "limit": 1, "deceived": 50}
+_LONGER = {"links": 4, "limit": 4, "deceived": 4}
+"""How often the time limit of a piece that waits for other processes."""
 _LOOK_EVERY = 4
 """One call in so many is checked for a refusal that changed something."""
 _COMMANDS = (
@@ -90,27 +98,55 @@ def run(options: RowOptions) -> RowResult:
     }
     rest = total - sum(shares.values())
     shares["face of deterministic on 1"] += max(0, rest)
+    frames = options.of(FRAMES)
+    shares |= {
+        "links of kafka": frames * 15 // 100,
+        "links of pulsar": frames * 15 // 100,
+        "links of deterministic": frames - 2 * (frames * 15 // 100),
+        "deceived": options.of(DECEIVED),
+        "limit": len(link_feeds.LIMITS),
+    }
     return _run(options, shares, planted=False)
 
 
 def control(options: RowOptions) -> RowResult:
-    """Plants a decoder of batches that believes the lengths they claim."""
-    inputs = options.of(2_000, 500)
-    result = _run(options, {"decode batch with checksum": inputs}, planted=True)
-    return result.planted("IndexError", "MemoryError")
+    """Plants a decoder of batches that believes the lengths they claim, then an owner that believes all fields."""
+    result = RowResult(seeds=(options.seed, options.seed))
+    for group, words in (
+        ("decode batch with checksum", ("IndexError", "MemoryError")),
+        ("links of deterministic", ("a link stays",)),
+    ):
+        inputs = options.of(2_000, 500)
+        one = _run(options, {group: inputs}, planted=True).planted(*words)
+        if not one.violations:
+            return one
+        result.add(one)
+    return result
 
 
 def _run(options: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
     tasks = [
-        _Task(group, first, min(_PIECE, count - first), options.seed, options.memory, planted)
+        _Task(
+            group,
+            first,
+            min(_piece_of(group), count - first),
+            options.seed,
+            options.memory,
+            planted,
+        )
         for group, count in shares.items()
-        for first in range(0, count, _PIECE)
+        for first in range(0, count, _piece_of(group))
     ]
     return gather(options, _piece, tasks)
 
 
+def _piece_of(group: str) -> int:
+    return _PIECES.get(group.partition(" ")[0], _PIECE)
+
+
 def _piece(task: _Task) -> RowResult:
-    ended = apart(_feed, task, HANG_SECONDS)
+    seconds = HANG_SECONDS * _LONGER.get(task.group.partition(" ")[0], 1)
+    ended = apart(_feed, task, seconds)
     result: RowResult = ended.value or RowResult()
     where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
     result.must(not ended.why, f"{where}: {ended.why}")
@@ -121,12 +157,14 @@ def _piece(task: _Task) -> RowResult:
 
 def _feed(task: _Task) -> RowResult:
     """Feeds the inputs of one piece, in a child."""
-    if task.planted:
-        _plant_belief()
     kind, _, which = task.group.partition(" ")
+    if task.planted and kind == "decode":
+        _plant_belief()
     feed = _FEEDERS[kind](task, which)
     wrong, slow = list[str](), 0
-    for n in range(min(50, task.count)):  # loading and caching once is not growth
+    for n in range(
+        min(50, task.count) * (kind != "limit")
+    ):  # loading and caching once is not growth
         feed(Random(f"warm {task.group} {n}"), n)
     before = rss_bytes()
     for n in range(task.first, task.first + task.count):
@@ -316,11 +354,22 @@ def _mode_feed(task: _Task, which: str) -> _Feed:
     return feed
 
 
+def _links_feed(task: _Task, which: str) -> _Feed:
+    mode = which.rpartition(" ")[2]
+    folder = task.folder / f"links-{mode}-{task.first}"
+    return link_feeds.links(folder, mode, task.first, GROWTH_MIB, planted=task.planted)
+
+
 _FEEDERS: dict[str, Callable[[_Task, str], _Feed]] = {
     "decode": _decoder_feed,
     "bombs": _bomb_feed,
     "names": _name_feed,
     "face": _face_feed,
+    "links": _links_feed,
+    "limit": lambda task, which: link_feeds.limits(task.folder / f"limit-{task.first}"),
+    "deceived": lambda task, which: link_feeds.deceived(
+        task.folder / f"deceived-{task.first}", task.seed
+    ),
     "messages": _message_feed,
     "modes": _mode_feed,
     "commands": _command_feed,

@@ -225,7 +225,7 @@ def here() -> Process:
     return fiber.process
 
 
-def _take_stores(views: list[View], lock: Any, _options: OpenOptions) -> list[Disk]:
+def _take_stores(views: list[View], lock: Any, _options: OpenOptions, _ended: Any) -> list[Disk]:
     """Opens the store over the tables of a view, for a process that has just got the lock."""
     world = here().world
     world.rest(world.fate.uniform(1, 30))

@@ -4,20 +4,22 @@
          ─▶ replicated: what the shared log has besides, and a new term ─▶ hosts over them: hosting.py
 
 What any opener does about a log after a kill is done here, by the same code. Views and open snapshots stay. After
-an error before the hosts run, only the lock has changed: it is free again.
+an error before the hosts run, only the lock has changed: it is free again. After one behind that the engine stops,
+as at a kill: the stores are let go of, and another process may own them.
 
 Left out: asking the former owner. Who hands a store over gives up its lock.
 
 Next: ../store/disk_store.py, `take_over`.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import StoreClosed, Trimmed
+from ..errors import StoreClosed, StoreInUse, Trimmed, reason
 from ..store import DiskStore
 from ..store.files import Files
 from ..store.meta import load_meta
@@ -33,11 +35,18 @@ from .wait_primitives import Watches
 
 _LOCK_SECONDS = 30.0
 """How long an owner may take from giving up its first host's lock to the last one's."""
+_LOOK_SECONDS = 0.2
 
 
-def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOptions) -> None:
+def become_owner(
+    runtime: Runtime,
+    path: Path,
+    lock: OwnerLock,
+    options: OpenOptions,
+    ended: Callable[[], bool] = lambda: False,
+) -> None:
     """Makes the engine of the store at `path` its owner. The lock of host 0 is the store's from here on, and is
-    released after an error.
+    released after an error. `ended`: the engine is being closed, and waits for nobody.
 
     StoreInUse, NoSpace, IoError, LogUnreachable: the engine reads on, and may try again. StoreClosed, Corruption,
     FormatError, OwnedElsewhere, Fenced, Diverged: nobody can go on as it was; the caller stops the engine.
@@ -60,11 +69,10 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
             lock.close()
             raise
         views = [node.host.store for node in runtime.nodes]
-        stores = take_stores(views, lock, options)
+        stores = take_stores(views, lock, options, ended)
         try:
             if shared is not None:
                 _enter(shared, stores[0])
-            _run_over(runtime, stores, separate=options.placement == "separate")
         except BaseException:
             with following.passing:
                 with suppress(Exception):  # what the folder has got by then stays
@@ -73,8 +81,7 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
                 _crash(stores)
                 following.go_on()
             raise
-        if shared is not None and options.replicate is not None:
-            begin_term(runtime, options.replicate, shared)
+        _go_over(runtime, path, stores, options, shared)
     except BaseException:
         following.go_on()
         if shared is not None:
@@ -82,12 +89,33 @@ def become_owner(runtime: Runtime, path: Path, lock: OwnerLock, options: OpenOpt
         raise
 
 
-def take_stores(views: Sequence[Any], lock: OwnerLock, options: OpenOptions) -> list[DiskStore]:
+def _go_over(
+    runtime: Runtime,
+    path: Path,
+    stores: list[DiskStore],
+    options: OpenOptions,
+    shared: Connection | None,
+) -> None:
+    """Runs the engine over the stores. StoreClosed: what runs then is neither the former engine nor the next."""
+    try:
+        _run_over(runtime, stores, separate=options.placement == "separate")
+        if shared is not None and options.replicate is not None:
+            begin_term(runtime, options.replicate, shared)
+    except Exception as error:
+        _crash(stores)
+        raise StoreClosed(
+            f"{path}: this process was about to own the store, and failed: {reason(error)}; open it again"
+        ) from error
+
+
+def take_stores(
+    views: Sequence[Any], lock: OwnerLock, options: OpenOptions, ended: Callable[[], bool]
+) -> list[DiskStore]:
     """Opens each host's store over the tables of its view, or none of them. Errors as `become_owner`."""
     stores: list[DiskStore] = []
     try:
         for number, view in enumerate(views):
-            own = lock if not number else OwnerLock(view.folder / "lock", _LOCK_SECONDS)
+            own = lock if not number else _locked(view.folder / "lock", ended)
             store = DiskStore.take_over(
                 view,
                 own,
@@ -138,6 +166,17 @@ def _run_over(runtime: Runtime, stores: Sequence[DiskStore], *, separate: bool) 
     runtime.hooks.own()
     if link is not None:
         runtime.hooks.client_left(link.owner_incarnation)
+
+
+def _locked(path: Path, ended: Callable[[], bool]) -> OwnerLock:
+    """Takes the lock of another host, which the former owner may be about to give up. StoreInUse."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return OwnerLock(path, max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+        except StoreInUse:
+            if ended() or time.monotonic() >= deadline:
+                raise
 
 
 def _enter(shared: Connection, store: DiskStore) -> None:

@@ -122,8 +122,10 @@ class Tail:
         self.heard_at = self._complete_at = time.monotonic()
         """When the last turn came; when it was last asked and had all."""
         self._node = runtime.nodes[0]
-        self._store: DiskStore = self._node.host.store  # type: ignore[assignment]
-        self.folder = _Shown(self._store, runtime)
+        store = self._node.host.store
+        assert isinstance(store, DiskStore), "a follower's turns go into a folder"
+        self._store = store
+        self.folder = _Shown(store, runtime)
         self._followed = followed
         self._stopping = runtime.threads.stopping
         self._stop_all = runtime.turns.stop_everything

@@ -175,6 +175,11 @@ class Following(Watches):
         """Shows nothing newer, and closes what snapshots read. The nodes' own stores are closed by the runtime."""
         with Uninterrupted(), self._moving:
             self._ended = True
+            if not self._given_over:  # who failed while it became the owner may have replaced some
+                stores = [node.host.store for node in self._runtime.nodes]
+                for view in self._shown.stores:
+                    if not any(view is store for store in stores):
+                        view.close()
             while self._older:
                 for store in self._older[-1].stores:
                     store.close()

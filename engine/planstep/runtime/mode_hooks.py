@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotSupported
 from ..proto.ids import TxnID
 from ..proto.messages import Parts
+from ..proto.request_rules import RequestRules
 from .administration import Administration, LogBatches
 from .identity import ByName, Identity
 from .outcomes import Outcomes
@@ -48,6 +49,8 @@ class ModeHooks:
     """The same transactions write tables and topics."""
     has_places = True
     """Commits have places in one order, and reads are as of a step of it."""
+    request_rules: RequestRules | None = None
+    """What clients send to tablets, in modes that have some."""
     acks: tuple[str, ...] = (CUMULATIVE, INDIVIDUAL)
     """The kinds of consumers: what one has consumed is a position, or any records."""
     redelivery: Redelivery | None = None

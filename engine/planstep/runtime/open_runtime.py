@@ -121,8 +121,8 @@ def _attached(
     except (NobodyListens, OwnerGone):
         return None
     try:
-        views = open_views(path, meta.hosts, ownable=True)
         options = agreed(options, meta.mode, link.welcome)
+        views = open_views(path, meta.hosts, ownable=True)
         linked = (link.welcome.generation, link.welcome.connection)
         runtime = make_runtime(views, meta.mode, replace(options, read_only=True), linked=linked)
         opened.append(runtime)

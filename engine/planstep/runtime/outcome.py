@@ -200,7 +200,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
 def undetermined(tx: bytes, timeout: float | None, more: str = "") -> Undetermined:
     """Makes the error of a commit that was not answered in time; `more` says why, where that is known."""
     because = f" ({more})" if more else ""
+    within = "" if timeout is None else f" within {timeout} s"
     return Undetermined(
-        f"transaction {tx_text(tx)} was not answered within {timeout} s{because}; it goes on, and "
+        f"transaction {tx_text(tx)} was not answered{within}{because}; it goes on, and "
         f"outcome({tx_text(tx)!r}) tells how it ended"
     )

@@ -9,6 +9,7 @@ Next: turn_loop.py.
 import threading
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
+from contextlib import suppress
 from copy import copy
 
 from ..errors import NoSpace, StoreClosed, Undetermined, reason
@@ -132,6 +133,17 @@ class ReplyBook:
         """Ends a future that is due, if that calls nobody's code."""
         if tx in self.due and isinstance(future, CommitFuture) and future.end_here(answer):
             self.due.pop(tx, None)
+
+    def end_in_doubt(self, waiter: Waiter, doubt: Undetermined) -> None:
+        """Ends the future of a waiter that has no answer, unless a thread waits for that. The waiter stays."""
+        with self._handing_out:
+            future = waiter.future
+            if waiter.answer is not None or waiter.attended or isinstance(future, Sink):
+                return
+            waiter.future, waiter.attended, waiter.unheard = None, True, True
+        if future is not None:
+            with suppress(InvalidStateError), Uninterrupted():
+                future.set_exception(doubt)
 
     def end_futures(self) -> None:
         """Ends the futures that are due, under no lock and without the lead, because a callback may commit. One

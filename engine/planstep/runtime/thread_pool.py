@@ -119,36 +119,57 @@ class ThreadPool:
 
         The leader may find the inbox empty while its own reply is still pending. It then waits until another
         leader replies, or leads again.
+
+        Without a time-out it ends, not answered, once another process that owns the store is silent for long.
         """
         node = self._nodes[0]
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+        else:
+            deadline = math.inf if node.link is None else self._patience(waiter)
         if self._hosts > 1:
             node.wake.set()
-        while self._hosts == 1 and self._turns.stopped is None:
-            try:
-                # A signal only ends the wait; its handler runs after it.
-                with Uninterrupted() as block:
-                    led = False
-                    try:
-                        led = node.try_lead(waiter)
-                        if led:
-                            self.lead(node, waiter, deadline, block)
-                        if waiter.answer is None:
-                            remaining = max(0.0, deadline - time.monotonic())
-                            waiter.wait(min(remaining, _LOOK_SECONDS), block)
-                    finally:  # the lead may have been handed to this thread
-                        # Not if it led already: it was not in line. Perhaps while another leader answered it.
-                        if not led and node.leave(waiter):
-                            waiter.leads = False
-                            self.lead(node, waiter, deadline, block)
-            except MemoryError as error:
-                self._turns.stop_soon(error)
-            if waiter.answer is not None or time.monotonic() >= deadline:
+        while True:
+            if self._hosts == 1 and self._turns.stopped is None:
+                self._lead_or_wait(node, waiter, deadline)
+            else:
+                self._wait(waiter, deadline)
+            if waiter.answer is not None:
                 break
-        if waiter.answer is None:
-            self._wait(waiter, deadline)
+            if time.monotonic() >= deadline:
+                if timeout is None:
+                    deadline = self._patience(waiter)
+                if time.monotonic() >= deadline:
+                    break
         if self._replies.due:
             self._turns.announce_due()
+
+    def _lead_or_wait(self, node: Node, waiter: Waiter, deadline: float) -> None:
+        try:
+            # A signal only ends the wait; its handler runs after it.
+            with Uninterrupted() as block:
+                led = False
+                try:
+                    led = node.try_lead(waiter)
+                    if led:
+                        self.lead(node, waiter, deadline, block)
+                    if waiter.answer is None:
+                        remaining = max(0.0, deadline - time.monotonic())
+                        waiter.wait(min(remaining, _LOOK_SECONDS), block)
+                finally:  # the lead may have been handed to this thread
+                    # Not if it led already: it was not in line. Perhaps while another leader answered it.
+                    if not led and node.leave(waiter):
+                        waiter.leads = False
+                        self.lead(node, waiter, deadline, block)
+        except MemoryError as error:
+            self._turns.stop_soon(error)
+
+    def _patience(self, waiter: Waiter) -> float:
+        """Returns when to stop waiting without a time-out. Clients of modes have timers of their own."""
+        link = self._nodes[0].link
+        if link is None or self._turns.client is not None:
+            return math.inf
+        return link.patience(waiter.since)
 
     def attend(self, waiter: Waiter, timeout: float | None) -> None:
         """Does what `wait_for` does, then ends the waiter's future on this thread: no other thread is woken for it.
@@ -256,6 +277,8 @@ class ThreadPool:
             if self.stopping.is_set():
                 return
             self.outlive("a turn", self._run_what_waits)
+            if (link := self._nodes[0].link) is not None and self._turns.client is None:
+                self.outlive("an owner that is silent", link.end_futures)
             now = time.monotonic()
             if now - ticked < 0.1:
                 continue

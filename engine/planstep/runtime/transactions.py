@@ -64,7 +64,8 @@ class Transactions:
         return self._views.snapshot()
 
     def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
-        """Commits and waits. Raises Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
+        """Commits and waits. Raises Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds. Without
+        a time-out it is Undetermined once another process that owns the store was silent for long.
 
         MemoryError: it was not sent.
 
@@ -89,6 +90,8 @@ class Transactions:
         """
         waiter = self._turns.enqueue(StageInput(tx, slices), None, None)
         self._threads.wait_for(waiter, None)
+        if waiter.answer is None:
+            raise Aborted(f"transaction {tx_text(tx)} was not committed: {self._turns.doubt()}")
         self.without_doubt(waiter)
 
     def without_doubt(self, waiter: Waiter) -> None:

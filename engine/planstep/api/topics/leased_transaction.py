@@ -95,7 +95,7 @@ class LeasedLifecycle(Lifecycle):
             self.result = future.result(0.0 if late else timeout)
         except TimeoutError:
             self._runtime.replies.unheard(self.tx)
-            self.failure = undetermined(self.tx, timeout)
+            self.failure = undetermined(self.tx, timeout, self._runtime.turns.doubt())
             raise self.failure from None
         except BaseException as error:
             self._runtime.replies.unheard(self.tx)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import (
     Aborted,
+    IoError,
     NoSpace,
     NotSupported,
     OffsetOutOfRange,
@@ -54,8 +55,8 @@ class CommitHandle:
 
         Raises Conflict when something it read has changed (`db.run` tries again), Aborted for other
         reasons, Overloaded or NoSpace when there is no room (nothing was done), Undetermined after
-        `timeout` seconds. Then the commit goes on, as it does after
-        KeyboardInterrupt, and `tx.outcome()` waits for its end.
+        `timeout` seconds; without one after 30 s in which nothing was heard of another process that owns the store.
+        Then the commit goes on, as it does after KeyboardInterrupt, and `tx.outcome()` waits for its end.
         """
         return self._life.commit(timeout)
 
@@ -299,8 +300,10 @@ def standing(life: Lifecycle) -> str:
 
 
 def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcome:
-    """Returns the outcome once the transaction has ended, or its state after `timeout` seconds."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    """Returns the outcome once the transaction has ended, or its state after `timeout` seconds. Without a time-out
+    it is an IoError once another process that owns the store was silent for long."""
+    began = time.monotonic()
+    deadline = None if timeout is None else began + timeout
     pause = 0.0005
     while True:
         outcome = runtime.outcomes.of(tx)
@@ -308,6 +311,9 @@ def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcom
             return outcome
         if deadline is not None and time.monotonic() >= deadline:
             return outcome
+        link = runtime.link
+        if deadline is None and link is not None and time.monotonic() > link.patience(began):
+            raise IoError(f"how transaction {tx_text(tx)} ends is not known: {link.doubt()}")
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 

@@ -94,7 +94,8 @@ class Transaction:
         self.life.rollback()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """Returns how the transaction ended; once it was sent, waits for the end at most `timeout` seconds."""
+        """Returns how the transaction ended; once it was sent, waits for the end at most `timeout` seconds. Without
+        it, IoError after 30 s in which nothing was heard of another process that owns the store."""
         return self.life.outcome(timeout)
 
     def __enter__(self) -> Self:

@@ -14,6 +14,7 @@ from ...errors import NotSupported, PlanstepError
 from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id
 from ...proto.kafka.coordinators import coordinator_of, group_of
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
+from ...proto.kafka.request_rules import RULES
 from ...proto.kafka.settings import KafkaSettings
 from ...proxy.kafka import client as core
 from ...proxy.kafka.client import FENCED
@@ -42,6 +43,7 @@ class KafkaHooks(ClientHooks):
     """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
 
     mode = "kafka"
+    request_rules = RULES
     acks = (CUMULATIVE,)
     by_name = identities
     client_transactions: KafkaTransactions

@@ -8,12 +8,12 @@ Next: ../open_runtime.py.
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from ...errors import IoError, PlanstepError
+from ...errors import IoError, NotSupported, PlanstepError
 from ...host.modes import MODES
 from ...proto import frames
 from ...proto.frame_checks import MalformedFrame
@@ -25,6 +25,7 @@ from .error_form import error_of
 
 _SECONDS = 10.0
 """For an owner to answer a Hello."""
+_LOOK_SECONDS = 0.2
 
 
 class Accepted(NamedTuple):
@@ -40,20 +41,36 @@ Options = TypeVar("Options")
 
 
 def agreed(options: Options, mode: str, welcome: Welcome) -> Options:
-    """Returns the options of opening with the settings that the owner has."""
+    """Returns the options of opening with the settings that the owner has. NotSupported where they are none."""
     said = dict(welcome.settings)
-    kind = type(MODES[mode].settings())
-    settings = {mode: kind(**said[mode])} if mode in said else {}
-    changes: Any = {
-        "durability": said["durability"],
-        "group_commit": said["group_commit"],
-        "placement": said["placement"],
-        "trace": said["trace"],
-        "rtt_ms": 1000 * said["rtt"],
-        "snapshots": (said["snapshot_bytes"], max(1, round(1000 * said["snapshot_seconds"]))),
-        "settings": settings,
-    }
-    return replace(cast(Any, options), **changes)  # type: ignore[no-any-return]
+    try:
+        changes: Any = {
+            "durability": said["durability"],
+            "group_commit": said["group_commit"],
+            "placement": said["placement"],
+            "trace": said["trace"],
+            "rtt_ms": 1000 * said["rtt"],
+            "snapshots": (said["snapshot_bytes"], max(1, round(1000 * said["snapshot_seconds"]))),
+            "settings": _settings(mode, said),
+        }
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise NotSupported(
+            f"the store's owner has settings that this process does not understand: {error!r:.200}; use one "
+            "version of planstep in all processes of a store"
+        ) from error
+    changed: Options = replace(cast(Any, options), **changes)
+    return changed
+
+
+def _settings(mode: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the mode's own settings, by its name; TypeError, ValueError."""
+    kinds: list[tuple[str, Any]] = [("durability", str), ("placement", str), ("trace", str)]
+    kinds += [("group_commit", bool)]
+    kinds += [("snapshot_bytes", int), ("snapshot_seconds", (int, float)), ("rtt", (int, float))]
+    for name, kind in kinds:
+        if not isinstance(said[name], kind):
+            raise TypeError(f"{name} is {said[name]!r:.100}")
+    return {mode: type(MODES[mode].settings())(**said[mode])} if mode in said else {}
 
 
 class OwnerGone(IoError):
@@ -66,9 +83,10 @@ def attach(
     settings: Mapping[str, Any],
     hosts: int,
     first: tuple[int, int] | None = None,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Accepted:
     """Connects to the owner of a store, and has it accept this process. `settings`: those that the caller gave;
-    `first`: the generation and number of this engine's first link.
+    `first`: the generation and number of this engine's first link; `ended`: nobody waits for it any more.
 
     NobodyListens, OwnerGone: try again; OwnerSilent; ForeignPeer; the error for which the owner refuses; IoError.
     """
@@ -82,8 +100,8 @@ def attach(
         link.settimeout(_SECONDS)
         try:
             for buffer in encode(hello):
-                link.sendall(buffer)
-            welcome = _answer(link, decoder, deadline)
+                link.sendall(buffer)  # it is the first, and small: the socket has room
+            welcome = _answer(link, decoder, deadline, ended)
         except TimeoutError:
             raise process_socket.OwnerSilent(
                 f"process {owner.pid}, which owns the store, does not answer: it is stopped, or very busy; "
@@ -97,10 +115,17 @@ def attach(
         raise
 
 
-def _answer(link: socket.socket, decoder: Decoder, deadline: float) -> Welcome:
+def _answer(
+    link: socket.socket, decoder: Decoder, deadline: float, ended: Callable[[], bool]
+) -> Welcome:
     while True:
-        link.settimeout(max(0.001, deadline - time.monotonic()))
-        data = link.recv(1 << 16)
+        link.settimeout(min(_LOOK_SECONDS, max(0.001, deadline - time.monotonic())))
+        try:
+            data = link.recv(1 << 16)
+        except TimeoutError:
+            if ended() or time.monotonic() >= deadline:
+                raise
+            continue
         if not data:
             raise ConnectionResetError("it ended")
         for frame in decoder.feed(data):
@@ -108,4 +133,5 @@ def _answer(link: socket.socket, decoder: Decoder, deadline: float) -> Welcome:
                 case frames.Welcome():
                     return frame
                 case frames.Refused(text, form):
+                    text = text or "the store's owner refuses this process"
                     raise PlanstepError(text) if form is None else error_of(form)

@@ -33,12 +33,20 @@ def form_of(error: BaseException) -> ErrorForm:
 
 
 def error_of(form: ErrorForm) -> PlanstepError:
-    """Makes an error from its form."""
+    """Makes an error from its form. One that says nothing, as only a faulty owner sends it, gets words."""
     kind = _CLASSES.get(form.name, PlanstepError)
     error = kind.__new__(kind)
     error.args = form.arguments
     vars(error).update(form.attributes)
-    return error
+    try:
+        says = bool(str(error))
+    except Exception:  # its text is made from attributes
+        says = False
+    if says:
+        return error
+    return PlanstepError(
+        f"the store's owner says {form.name or 'nothing'}, {form.arguments!r:.200}"
+    )
 
 
 def _plain(value: Any) -> Any:

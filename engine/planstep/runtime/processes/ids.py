@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
+from ...proto.frame_checks import MalformedFrame
 from ...proto.ids import KIND_SHIFT, PROXY, tx_id
 
 BLOCK = 256
@@ -30,31 +31,35 @@ def address_of(generation: int, connection: int) -> int:
     return _OF_LINK | (generation & 0x7FF) << 16 | connection % NUMBERS
 
 
-def is_of_link(address: int) -> bool:
-    return address >> 27 == _OF_LINK >> 27
-
-
 class Blocks:
-    """The newest blocks that an owner has given to its links. Older ids count, as a transaction may be long."""
+    """The newest blocks that an owner has given, and to which processes: each is named by its first link.
+
+    Older ids count, as a transaction may be long.
+    """
 
     def __init__(self, generation: int) -> None:
         self.generation = generation.to_bytes(4, "big")
         self._firsts: list[int] = []
+        self._of: list[tuple[int, int]] = []
         self._oldest = 0
 
-    def add(self, first: int) -> None:
+    def add(self, first: int, process: tuple[int, int]) -> None:
         self._firsts.append(first)
+        self._of.append(process)
         if len(self._firsts) > _KEPT:
             del self._firsts[: _KEPT // 2]
+            del self._of[: _KEPT // 2]
             self._oldest = self._firsts[0]
 
-    def has(self, tx: bytes) -> bool:
-        """Returns whether a transaction's id is of one of the blocks, or of an owner before this one."""
+    def has(self, tx: bytes, process: tuple[int, int]) -> bool:
+        """Returns whether a transaction's id is of one of the process's blocks, or of an owner before this one."""
         if tx[:4] != self.generation:
             return tx[:4] < self.generation
         number = int.from_bytes(tx[4:], "big")
-        at = bisect_right(self._firsts, number)
-        return number < self._firsts[at - 1] + BLOCK if at else number < self._oldest
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return number < self._oldest
+        return number < self._firsts[at] + BLOCK and self._of[at] == process
 
 
 class Ids:
@@ -66,13 +71,18 @@ class Ids:
         self._blocks: deque[tuple[float, int, int, int]] = deque()  # (when, generation, next, end)
         self._asked = False
         self._instead: Callable[[], bytes] | None = None
+        self._given = (0, 0)  # generation and counter behind the newest block
 
     @property
     def empty(self) -> bool:
         return not self._blocks
 
     def add(self, generation: int, first: int, number: int) -> None:
+        """Adds a block. MalformedFrame for one that was given before: its ids may be under way."""
         with self._lock:
+            if (generation, first) < self._given:
+                raise MalformedFrame("transaction ids that the owner has given before")
+            self._given = generation, first + number
             self._blocks.append((time.monotonic(), generation, first, first + number))
             self._asked = False
 

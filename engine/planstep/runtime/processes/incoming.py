@@ -8,6 +8,7 @@ Next: link.py.
 
 import select
 import socket
+import time
 from collections.abc import Iterator
 
 from ...proto.frame_codec import Decoder
@@ -26,6 +27,8 @@ class Incoming:
         """`nudge`: what a signal sets that ends a wait."""
         self._nudge, self._waits = nudge, waits
         self._socket, self._decoder = link, decoder
+        self.heard_at = time.monotonic()
+        """When the owner was last heard."""
         self._buffer = memoryview(bytearray(_RECEIVED_MAX))
         self._poll = select.poll()
         self._poll.register(link, select.POLLIN)
@@ -57,4 +60,5 @@ class Incoming:
             return iter(())
         except OSError:
             return None
+        self.heard_at = time.monotonic()
         return self._decoder.feed(self._buffer[:size]) if size else None

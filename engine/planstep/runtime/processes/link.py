@@ -43,6 +43,7 @@ from ...proxy.attached import Attached
 from ..deferred_signals import Uninterrupted
 from ..floors import FloorReport
 from ..group_commit import Waiter
+from ..outcome import undetermined
 from .armed import Armed, new_poller
 from .asking import Asking, doubt_about
 from .attached import Accepted
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 
 Sent: TypeAlias = CommitInput | StageInput | Deliver | AtomicDeliver
 _LOOK_SECONDS = 0.5
+SILENT_SECONDS = 30.0
+"""How long the owner may say nothing, or none be found, until what waits without a time-out is told that its end is
+not known."""
 
 
 class Link:
@@ -206,6 +210,21 @@ class Link:
     def call(self, name: str, *arguments: Any, **options: float) -> Any:
         """Calls a function of the owner's table: see Asking.call."""
         return self._asking.call(name, arguments, **options)
+
+    def patience(self, since: float) -> float:
+        """Returns until when what was sent at `since` waits, if nothing is heard of an owner by then."""
+        return max(self._incoming.heard_at, since) + SILENT_SECONDS
+
+    def end_futures(self) -> None:
+        """Ends futures that the owner has left without an answer for long; what they stand for goes on."""
+        now = time.monotonic()
+        if now < self._incoming.heard_at + SILENT_SECONDS:
+            return
+        for waiter in self._runtime.replies.waiting.copy().values():
+            if now >= self.patience(waiter.since):
+                self._runtime.replies.end_in_doubt(
+                    waiter, undetermined(waiter.tx, None, self.doubt())
+                )
 
     def doubt(self) -> str:
         """Says why an input is not answered in time."""

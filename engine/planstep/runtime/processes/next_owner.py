@@ -55,7 +55,7 @@ class NextOwner:
             time.sleep(pause)
             pause = min(max(2 * pause, _PAUSE_SECONDS), _PAUSE_MAX_SECONDS)
             try:
-                if self._owned():
+                if self._owned(ended):
                     return OWNED
                 return attach(
                     self._folder,
@@ -63,6 +63,7 @@ class NextOwner:
                     self._given,
                     self._runtime.hosts,
                     self._runtime.linked,
+                    ended,
                 )
             except (NobodyListens, OwnerGone):
                 pass
@@ -72,35 +73,42 @@ class NextOwner:
                 if not _is_for_now(error):
                     raise
                 self.state = str(error)
-                pause = _AGAIN_SECONDS
+                _rest(ended)
         return None
 
-    def _owned(self) -> bool:
+    def _owned(self, ended: Callable[[], bool]) -> bool:
         """Owns the store if nobody does; False where another process has the lock, or this one cannot now."""
         try:
             lock = OwnerLock(self._folder / "lock", 0, share=True)
         except StoreInUse:
             return False
         try:
-            self._own(lock)
+            self._own(lock, ended)
             return True
         except (StoreInUse, NoSpace, IoError) as error:
             self.state = f"this process cannot own it: {error}"
             tried_again("owning the store", error)
-            time.sleep(_AGAIN_SECONDS)
+            _rest(ended)
             return False
 
-    def _own(self, lock: OwnerLock) -> None:
+    def _own(self, lock: OwnerLock, ended: Callable[[], bool]) -> None:
         runtime, began = self._runtime, time.monotonic()
         link = runtime.link
         assert link is not None
-        become_owner(runtime, self._path, lock, self._options)
+        become_owner(runtime, self._path, lock, self._options, ended)
         runtime.link = None
         owner_found(runtime, time.monotonic() - began)
         try:
             runtime.share(link.said, follows=True)
         except PlanstepError as error:
             not_shared(str(self._path), error)
+
+
+def _rest(ended: Callable[[], bool]) -> None:
+    """Waits for a while before another try; not once nobody waits for it."""
+    until = time.monotonic() + _AGAIN_SECONDS
+    while time.monotonic() < until and not ended():
+        time.sleep(_PAUSE_MAX_SECONDS)
 
 
 def _is_for_now(error: IoError) -> bool:

@@ -18,6 +18,8 @@ class Output:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._buffers: deque[Buffer] = deque()
+        self.size = 0
+        """The bytes that wait."""
 
     @property
     def waits(self) -> bool:
@@ -26,6 +28,7 @@ class Output:
 
     def add(self, buffers: list[Buffer]) -> None:
         self._buffers.extend(buffers)
+        self.size += sum(map(len, buffers))
 
     def send(self) -> None:
         """Sends as much as the socket takes. OSError when the link is gone."""
@@ -36,6 +39,7 @@ class Output:
                 sent = self._link.sendmsg(some, (), socket.MSG_DONTWAIT | _NO_SIGNAL)
             except BlockingIOError:
                 return
+            self.size -= sent
             while buffers and sent >= len(buffers[0]):
                 sent -= len(buffers.popleft())
             if sent:

@@ -41,15 +41,17 @@ from ..catalog import Name
 from ..group_commit import Sink
 from ..outcome import Commit, failure
 from .error_form import form_of
-from .ids import BLOCK
+from .ids import BLOCK, address_of
 from .output import Output
 from .remote_client import RemoteClient
 
 if TYPE_CHECKING:
     from .server import Server
 
-_RECEIVED_MAX = 256 << 10
+RECEIVED_MAX = 256 << 10
 """Bytes taken from a link before the others have their turn."""
+_UNSENT_MAX, _CALLS_MAX = 1 << 20, 64
+"""Bytes that a process has not taken yet, and calls under way: with more its link is not read."""
 
 
 class Peer(Sink):
@@ -71,12 +73,13 @@ class Peer(Sink):
         """Nothing can be sent either."""
         self.welcomed = False
         self.since = time.monotonic()
+        """When it connected, or was refused."""
         self.linked = (server.runtime.generation, number)
         """The owner's generation and the number of the first link of the engine there."""
         self._server = server
         self._runtime = server.runtime
         self._decoder = Decoder(OF_ATTACHED, hosts=server.runtime.hosts)
-        self._buffer = memoryview(bytearray(_RECEIVED_MAX))
+        self._buffer = server.buffer
         self._waiting: deque[Frame] = deque()  # for room
         self._output = Output(link)
         self._staged: dict[bytes, None] = {}
@@ -86,14 +89,22 @@ class Peer(Sink):
         self._unsent: dict[int, None] = {}
         self._answers: deque[tuple[bytes, Commit | BaseException]] = deque()
         self._others: deque[Frame] = deque()
-        self._client = RemoteClient(self._runtime, self._nudge)
+        self._asked = self._returned = (
+            0  # calls: counted by the server's thread, and by that of calls
+        )
+        self._client = RemoteClient(self._runtime, self._nudge, lambda: address_of(*self.linked))
 
     # what arrives --------------------------------------------------------------------------
 
     @property
     def stalled(self) -> bool:
         """Returns whether the owner had no room for its last input, so that it is not read."""
-        return bool(self._waiting)
+        return bool(self._waiting) and not self.ended
+
+    @property
+    def chokes(self) -> bool:
+        """Returns whether its process asks faster than it takes the answers, so that it is not read."""
+        return self._output.size > _UNSENT_MAX or self._asked - self._returned > _CALLS_MAX
 
     def receive(self) -> bool:
         """Takes what has arrived; returns whether there may be more. OSError when the link is gone."""
@@ -109,6 +120,8 @@ class Peer(Sink):
 
     def _feed(self, data: memoryview) -> None:
         for frame in self._decoder.feed(data):
+            if self.ended:
+                return  # refused: nothing behind that is taken
             if self._waiting or not self._taken(frame):
                 self._waiting.append(frame)
 
@@ -118,7 +131,7 @@ class Peer(Sink):
         return not self.stalled
 
     def _try_waiting(self) -> None:
-        while self._waiting and self._taken(self._waiting[0]):
+        while not self.ended and self._waiting and self._taken(self._waiting[0]):
             self._waiting.popleft()
 
     def _guarded(self, work: Callable[..., None], *given: memoryview) -> None:
@@ -172,6 +185,7 @@ class Peer(Sink):
         self._others.append(frames.Ids(*self._new_ids()))
 
     def call(self, frame: frames.Call) -> None:
+        self._asked += 1
         self._server.call(self, frame)
 
     def take_share(self, frame: Frame) -> None:
@@ -186,16 +200,8 @@ class Peer(Sink):
     def _enqueue(self, item: CommitInput | StageInput) -> bool:
         tx = item.tx
         runtime = self._runtime
-        if not self._server.blocks.has(tx):
-            raise MalformedFrame("the owner has not given this transaction's id to any process")
-        part = item.parts.get(CATALOGUE_ID) if isinstance(item, CommitInput) else None
-        if isinstance(part, CataloguePart):
-            self._named[tx] = Name(part.kind, part.name, part.id)
-        if isinstance(item, CommitAgain):
-            if runtime.replies.redirect(tx, self) is not None:
-                return True  # from a link that has ended
-        elif tx in runtime.replies.waiting:
-            raise MalformedFrame("a transaction is committed twice at a time")
+        if self._is_answered_here(item):
+            return True
         try:
             self._check(item)
             runtime.turns.enqueue(item, self, 0.0)
@@ -209,6 +215,24 @@ class Peer(Sink):
         else:
             self._staged.pop(tx, None)
         return True
+
+    def _is_answered_here(self, item: CommitInput | StageInput) -> bool:
+        """Returns whether a commit is under way already, handed in on a link that has ended. MalformedFrame for
+        what this process may not send."""
+        tx, runtime = item.tx, self._runtime
+        if runtime.turns.client is not None:
+            raise MalformedFrame(f"clients of mode {runtime.mode!r} send requests")
+        if not self._server.blocks.has(tx, self.linked):
+            raise MalformedFrame("the owner has not given this transaction's id to this process")
+        waiter = runtime.replies.waiting.get(tx)
+        if waiter is not None and not isinstance(item, CommitAgain):
+            raise MalformedFrame("a transaction is committed twice at a time")
+        if waiter is not None and getattr(waiter.future, "linked", None) != self.linked:
+            raise MalformedFrame("the transaction is under way for another process")
+        part = item.parts.get(CATALOGUE_ID) if isinstance(item, CommitInput) else None
+        if isinstance(part, CataloguePart):
+            self._named[tx] = Name(part.kind, part.name, part.id)
+        return waiter is not None and runtime.replies.redirect(tx, self) is not None
 
     def _check(self, item: CommitInput | StageInput) -> None:
         """Raises Dropped for tablets that no name has: one that never was must not begin."""
@@ -227,6 +251,11 @@ class Peer(Sink):
         self.program = hello.program
         if hello.store != runtime.nodes[0].host.store.store_id:
             self.refuse(PlanstepError("the store was replaced meanwhile: open it again"))
+            return
+        if any(self._is_of_another(peer, hello.first) for peer in self._server.peers.values()):
+            self.refuse(
+                PlanstepError("the link that this process says it had is another process's")
+            )
             return
         for name, asked in hello.settings:
             if name in said and said[name] != asked:
@@ -248,9 +277,13 @@ class Peer(Sink):
         self._others.append(welcome)
         self.welcomed = True
 
+    def _is_of_another(self, peer: "Peer", first: tuple[int, int] | None) -> bool:
+        """Returns whether a link is the one that a process says it had, and a living one of another process."""
+        return peer.linked == first and not peer.gone and peer.process.pid != self.process.pid
+
     def _new_ids(self) -> tuple[int, int]:
         first = self._runtime.hosting.new_block(BLOCK)
-        self._server.blocks.add(first)
+        self._server.blocks.add(first, self.linked)
         return first, BLOCK
 
     def watch(self, frame: frames.Watch) -> None:
@@ -290,22 +323,26 @@ class Peer(Sink):
         frame = frames.Return(number, value)
         encode(frame)  # a value that cannot be sent is this call's error, and not the server's
         self._others.append(frame)
+        self._returned += 1
 
     def failed(self, number: int, form: frames.ErrorForm) -> None:
         self._others.append(frames.CallFailed(number, form))
+        self._returned += 1
 
     def _nudge(self) -> None:
         if threading.get_ident() != self._server.thread:
             self._server.nudge.set()
 
     def refuse(self, error: BaseException) -> None:
-        """Refuses the link: says why, then closes it."""
+        """Refuses the link: says why, once, then closes it."""
+        if self.ended:
+            return
         form = form_of(error)
         refusal = (
             frames.Stopped(form) if self.welcomed else frames.Refused(str(error)[:20_000], form)
         )
         self._others.append(refusal)
-        self.ended = True
+        self.ended, self.since = True, time.monotonic()
 
     def flush(self) -> None:
         """Sends what there is, as far as the link takes it. OSError when the link is gone."""

@@ -19,7 +19,6 @@ from ...host.inputs import AtomicDeliver, Deliver
 from ...proto import frames
 from ...proto.frame_checks import MalformedFrame
 from ...proto.ids import host_of
-from .ids import is_of_link
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -33,9 +32,12 @@ _ANSWERS_MAX = 1_000
 class RemoteClient:
     """Invariant: the address is in the turns' `clients` from the first request to the end of the link."""
 
-    def __init__(self, runtime: "Runtime", nudge: Callable[[], None]) -> None:
-        """`nudge`: called when there is something to send."""
+    def __init__(
+        self, runtime: "Runtime", nudge: Callable[[], None], own_address: Callable[[], int]
+    ) -> None:
+        """`nudge`: called when there is something to send; `own_address`: the only one that its process may use."""
         self.address: int | None = None
+        self._own_address = own_address
         self._runtime = runtime
         self._nudge = nudge
         self._answers: deque[ToClient] = deque()
@@ -63,19 +65,27 @@ class RemoteClient:
         address = getattr(one.message, "client", None)
         if self._runtime.turns.client is None or address is None or host_of(one.target) != host:
             raise MalformedFrame(f"{type(one.message).__name__} is no request here")
+        rules = self._runtime.hooks.request_rules
+        assert rules is not None, "its mode has clients"
+        rules.check(one.target, one.message)
+        for tablet in rules.named(one.message):
+            if not self._runtime.hooks.takes(tablet):
+                raise MalformedFrame(
+                    f"{type(one.message).__name__} names a tablet that there is not"
+                )
         if address != self.address:
             self._begin(address)
 
     def _begin(self, address: int) -> None:
         """Notes where the client's answers go. A new link takes the place of an earlier one of its process."""
+        if address != self._own_address():
+            raise MalformedFrame("this is not the address of its client")
         clients = self._runtime.turns.clients
         before = clients.get(address)
         if isinstance(before, RemoteClient):
             before.address = None
         elif before is not None:
             raise MalformedFrame("another client has this address")
-        if self.address is not None or not is_of_link(address):
-            raise MalformedFrame("this is not the address of its client")
         self.address = address
         clients[address] = self
 

@@ -33,7 +33,7 @@ from .calls import CALLS
 from .error_form import form_of
 from .ids import NUMBERS, Blocks
 from .nudge import Nudge
-from .peer import Peer
+from .peer import RECEIVED_MAX, Peer
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -44,7 +44,7 @@ _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.2
 _TICK_SECONDS = 1.0
 _HELLO_SECONDS = 5.0
-"""How long a process that connects may take to say who it is: it holds a link."""
+"""How long a process may hold a link that says nothing first, or is refused and takes no answer."""
 _SETTLE_SECONDS = 1.0
 """How long those that have lost an owner may take to bring their shares to the next one."""
 _RECEIVED_TIMES = 64
@@ -71,6 +71,8 @@ class Server:
         self.runtime = runtime
         self.said = said
         self.nudge = Nudge()
+        self.buffer = memoryview(bytearray(RECEIVED_MAX))
+        """What one link has sent, until it is decoded."""
         self.blocks = Blocks(runtime.generation)
         self.peers: dict[int, Peer] = {}
         self.served = 0
@@ -151,8 +153,8 @@ class Server:
         return _TICK_SECONDS if ticks else None
 
     def _strangers(self) -> list[Peer]:
-        """Returns the links whose processes have not said who they are."""
-        return [peer for peer in self.peers.values() if not peer.welcomed]
+        """Returns the links whose processes have not said who they are, or have not taken why they are refused."""
+        return [peer for peer in self.peers.values() if peer.ended or not peer.welcomed]
 
     def _accept_again(self) -> None:
         if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
@@ -229,9 +231,9 @@ class Server:
         for _ in range(_RECEIVED_TIMES):  # who is alive may go on sending
             if peer.ended or self._closing or self._runtime_ends():
                 return True
-            if peer.stalled or not self._receive(peer):
+            if peer.stalled or peer.chokes or not self._receive(peer):
                 break
-        return not peer.stalled
+        return not (peer.stalled or peer.chokes)
 
     def _send(self) -> None:
         for peer in list(self.peers.values()):
@@ -248,7 +250,7 @@ class Server:
         self._drop(peer)
 
     def _select(self, peer: Peer) -> None:
-        reads = not (peer.stalled or self._closing)
+        reads = not (peer.stalled or peer.chokes or self._closing)
         events = (selectors.EVENT_READ * reads) | (selectors.EVENT_WRITE * peer.has_output)
         if events == peer.events:
             return
@@ -303,6 +305,8 @@ class Server:
             if not self._called.acquire(timeout=0.5) or not self._calls:
                 continue
             peer, call = self._calls.popleft()
+            if peer.gone:
+                continue
             try:
                 function = CALLS.get(call.name)
                 if function is None:

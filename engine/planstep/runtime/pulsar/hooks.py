@@ -18,6 +18,7 @@ from ...proto.batched_log import added
 from ...proto.ids import TRANSACTIONS, host_of, parse_txn, tx_parse
 from ...proto.pulsar.coordinators import coordinator_number, coordinator_tablet
 from ...proto.pulsar.messages import Send, SwitchLog, TxnID
+from ...proto.pulsar.request_rules import RULES
 from ...proto.pulsar.settings import PulsarSettings
 from ...proxy.pulsar import client as core
 from ...tablets.pulsar.ack_log import LOG
@@ -92,6 +93,7 @@ class PulsarHooks(ClientHooks):
     """Answers the face as Pulsar's clients do: no identities, no groups."""
 
     mode = "pulsar"
+    request_rules = RULES
     by_txn_id = True
     client_transactions: PulsarTransactions
     in_place_views: PulsarViews
