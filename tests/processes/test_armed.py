@@ -2,10 +2,15 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from process_kit import Other
 
+import planstep
 from planstep.runtime.processes import awake
 from planstep.runtime.processes.armed import Armed, BySelector, Poller, new_poller
 from planstep.runtime.processes.awake import Awake
@@ -144,3 +149,35 @@ def test_it_sleeps_for_short_waits_and_with_one_processor(
     assert not Looks(Awake(), at=1).wait(0.0001)
     processors(1)
     assert not Looks(Awake(), at=1).wait()
+
+
+# a connection that ends --------------------------------------------------------------------------
+
+
+def test_a_connection_is_let_go_before_the_own_thread_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that sends finds out first, and is slow."""
+    with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
+        owner.run("db.create_topic('t')")
+        link: Any = db.context.runtime.link
+        use, ended = link._own.use, link._socket
+
+        def late(socket: socket.socket | None) -> None:
+            if socket is None:
+                link._awake.set()
+                patience = time.monotonic() + 0.5
+                while link._socket is ended and time.monotonic() < patience:
+                    time.sleep(0.001)
+            use(socket)
+
+        def ends() -> None:
+            raise BrokenPipeError
+
+        monkeypatch.setattr(link._own, "use", late)
+        monkeypatch.setattr(link._output, "send", ends)
+        for n in range(20):
+            tx = db.transaction()
+            tx.write("t", b"%d" % n)
+            assert tx.submit().result(60)
+        assert link._socket is not ended and len(db.topic("t").read()) == 20

@@ -302,8 +302,8 @@ class Link:
     def _disconnect(self) -> None:
         """Notes that the owner is gone: the own thread finds the next one."""
         if self.connected:
+            self._own.use(None)  # first: the own thread closes the socket once it is not connected
             self.connected = False
-            self._own.use(None)
             self._fail_staged(self._unanswered.lost())
             self._runtime.turns.submitted.set()
         self._asking.disconnected()
@@ -412,8 +412,8 @@ class Link:
     def release(self) -> None:
         """Closes the sockets, once the own thread has ended. What readers tell after that reaches nobody."""
         with self._sending:
+            self._own.use(None)  # first: the own thread closes the socket once it is not connected
             self.connected = False
-            self._own.use(None)
         self._socket.close()
         self._nudge.close()
         self._awake.close()
