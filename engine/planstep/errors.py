@@ -194,7 +194,7 @@ class OutcomeExpired(PlanstepError):
 
 
 class Overloaded(PlanstepError):
-    """Too many bytes are under way already; nothing was done."""
+    """Too many bytes are under way already, or too many processes are attached; nothing was done."""
 
 
 class SnapshotTooOld(PlanstepError):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from kit import until
 from process_kit import Other
 
 import planstep
+from planstep.errors import Overloaded
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,19 @@ def test_the_end_of_what_a_killed_process_sent_is_known(tmp_path: Path) -> None:
         state = db.outcome(tx).state
         assert state in ("open", "planned", "committed")
         until(lambda: db.outcome(tx).state == "committed")
+        assert owner("db.topic('t').read().values") == [b"a"]
+
+
+def test_a_process_waits_where_the_owner_has_all_the_links_it_may_have(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
+        owner.run("db.create_topic('t'); from planstep.runtime.processes import server")
+        third = Other(tmp_path / "s")
+        owner.run("server.LINKS_MAX = 1")
+        with pytest.raises(Overloaded, match="1 processes are attached"):
+            Other(tmp_path / "s")
+        link: Any = db.context.runtime.link
+        link._socket.shutdown(socket.SHUT_RDWR)
+        until(lambda: "1 processes are attached" in link.doubt())
+        third.close()
+        db.topic("t").write(b"a")
         assert owner("db.topic('t').read().values") == [b"a"]

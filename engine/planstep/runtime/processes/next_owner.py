@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import IoError, NoSpace, PlanstepError, StoreInUse
+from ...errors import IoError, NoSpace, Overloaded, PlanstepError, StoreInUse
 from ...logs import not_shared, owner_found, tried_again
 from ...store.owner_lock import OwnerLock
 from ...store.process_socket import NobodyListens, OwnerSilent
@@ -69,6 +69,9 @@ class NextOwner:
                 pass
             except OwnerSilent as error:
                 self.state = str(error)
+            except Overloaded as error:  # it has all the links that it may have
+                self.state = str(error)
+                _rest(ended)
             except IoError as error:
                 if not _is_for_now(error):
                     raise

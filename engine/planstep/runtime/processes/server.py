@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import IoError, PlanstepError
+from ...errors import IoError, Overloaded, PlanstepError
 from ...logs import process_refused
 from ...proto.frames import Call, Frame
 from ...store.process_socket import ForeignPeer, Listener
@@ -278,7 +278,7 @@ class Server:
             self.served += 1  # the address of a client comes from it
         peer = Peer(self, self.served, *accepted)
         if len(self.peers) >= LINKS_MAX:
-            peer.refuse(IoError(f"{LINKS_MAX} processes are attached to the store already"))
+            peer.refuse(Overloaded(f"{LINKS_MAX} processes are attached to the store already"))
         self.peers[peer.number] = peer
         self._select(peer)
 
