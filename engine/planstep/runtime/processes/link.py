@@ -412,7 +412,7 @@ class Link:
     def release(self) -> None:
         """Closes the sockets, once the own thread has ended. What readers tell after that reaches nobody."""
         with self._sending:
-            self._own.use(None)  # first: the own thread closes the socket once it is not connected
+            self._own.use(None)
             self.connected = False
         self._socket.close()
         self._nudge.close()
