@@ -109,16 +109,13 @@ class ReplyBook:
                 elif isinstance(future, Sink):
                     future.take(tx, answer)
                 else:
-                    if waiter.attended:
-                        self.attended[tx] = waiter  # before its thread can see the answer
-                    waiter.answer = answer
-                    if tx not in self.attended:
-                        self.due[tx] = waiter
+                    self._make_due(waiter, answer)
                 self.waiting.pop(tx, None)
                 del self.answers[tx]
                 if waiter is None:
                     continue
-                self._end_here(tx, future, answer)
+                if tx in self.due:
+                    self._end_here(tx, future, answer)
                 waiter.answer = answer
                 if waiter.attended:  # read behind the answer: who attends later sees the answer
                     waiter.wake()
@@ -127,11 +124,18 @@ class ReplyBook:
         if self.due and self._hosts > 1:
             self.is_due.set()
 
+    def _make_due(self, waiter: Waiter, answer: Commit | BaseException) -> None:
+        if waiter.attended:
+            self.attended[waiter.tx] = waiter  # before its thread can see the answer
+        waiter.answer = answer
+        if waiter.tx not in self.attended:
+            self.due[waiter.tx] = waiter
+
     def _end_here(
         self, tx: bytes, future: ReplySink | Sink | None, answer: Commit | BaseException
     ) -> None:
         """Ends a future that is due, if that calls nobody's code."""
-        if tx in self.due and isinstance(future, CommitFuture) and future.end_here(answer):
+        if isinstance(future, CommitFuture) and future.end_here(answer):
             self.due.pop(tx, None)
 
     def end_in_doubt(self, waiter: Waiter, doubt: Undetermined) -> None:

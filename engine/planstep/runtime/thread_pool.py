@@ -123,49 +123,42 @@ class ThreadPool:
         Without a time-out it ends, not answered, once another process that owns the store is silent for long.
         """
         node = self._nodes[0]
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
-        else:
-            deadline = math.inf if node.link is None else self._patience(waiter)
+        patient = timeout is None and node.link is None
+        deadline = math.inf if patient else self._deadline(waiter, timeout)
         if self._hosts > 1:
             node.wake.set()
-        while True:
-            if self._hosts == 1 and self._turns.stopped is None:
-                self._lead_or_wait(node, waiter, deadline)
-            else:
-                self._wait(waiter, deadline)
-            if waiter.answer is not None:
+        while self._hosts == 1 and self._turns.stopped is None:
+            try:
+                # A signal only ends the wait; its handler runs after it.
+                with Uninterrupted() as block:
+                    led = False
+                    try:
+                        led = node.try_lead(waiter)
+                        if led:
+                            self.lead(node, waiter, deadline, block)
+                        if waiter.answer is None:
+                            remaining = max(0.0, deadline - time.monotonic())
+                            waiter.wait(min(remaining, _LOOK_SECONDS), block)
+                    finally:  # the lead may have been handed to this thread
+                        # Not if it led already: it was not in line. Perhaps while another leader answered it.
+                        if not led and node.leave(waiter):
+                            waiter.leads = False
+                            self.lead(node, waiter, deadline, block)
+            except MemoryError as error:
+                self._turns.stop_soon(error)
+            if waiter.answer is not None or time.monotonic() >= (
+                deadline := deadline if patient else self._deadline(waiter, timeout)
+            ):
                 break
-            if time.monotonic() >= deadline:
-                if timeout is None:
-                    deadline = self._patience(waiter)
-                if time.monotonic() >= deadline:
-                    break
+        if waiter.answer is None:
+            self._wait(waiter, timeout)
         if self._replies.due:
             self._turns.announce_due()
 
-    def _lead_or_wait(self, node: Node, waiter: Waiter, deadline: float) -> None:
-        try:
-            # A signal only ends the wait; its handler runs after it.
-            with Uninterrupted() as block:
-                led = False
-                try:
-                    led = node.try_lead(waiter)
-                    if led:
-                        self.lead(node, waiter, deadline, block)
-                    if waiter.answer is None:
-                        remaining = max(0.0, deadline - time.monotonic())
-                        waiter.wait(min(remaining, _LOOK_SECONDS), block)
-                finally:  # the lead may have been handed to this thread
-                    # Not if it led already: it was not in line. Perhaps while another leader answered it.
-                    if not led and node.leave(waiter):
-                        waiter.leads = False
-                        self.lead(node, waiter, deadline, block)
-        except MemoryError as error:
-            self._turns.stop_soon(error)
-
-    def _patience(self, waiter: Waiter) -> float:
-        """Returns when to stop waiting without a time-out. Clients of modes have timers of their own."""
+    def _deadline(self, waiter: Waiter, timeout: float | None) -> float:
+        """Returns when to stop waiting, as far as is known by now. Clients of modes have timers of their own."""
+        if timeout is not None:
+            return waiter.since + timeout
         link = self._nodes[0].link
         if link is None or self._turns.client is not None:
             return math.inf
@@ -184,9 +177,12 @@ class ThreadPool:
         finally:
             waiter.attended = False
 
-    def _wait(self, waiter: Waiter, deadline: float) -> None:
+    def _wait(self, waiter: Waiter, timeout: float | None) -> None:
         """Waits for the engine's own threads to answer."""
-        while waiter.answer is None and (remaining := deadline - time.monotonic()) > 0:
+        while waiter.answer is None:
+            remaining = self._deadline(waiter, timeout) - time.monotonic()
+            if remaining <= 0:
+                return
             try:
                 waiter.wait(min(remaining, _LOOK_SECONDS))
             except MemoryError as error:
