@@ -21,6 +21,7 @@ Other effects of CPython itself:
   `os.stat` may fail without a reason (SystemError);
 - a thread that finds no memory before it reports its start leaves Thread.start waiting for ever. The stack of
   the hung process shows this; it is counted separately, and child 2 checks the killed process's store;
+- its compiler may end the process without memory. So what an opening loads at its first time is loaded before;
 - the end of a `with lock` is a call with three arguments, which needs a tuple; without memory the lock stays
   locked. So the store of a stopped engine is released without its locks.
 
@@ -50,6 +51,7 @@ from ..patching import exchange
 from .contents import Contents, contents
 from .sample import Sample, quickly
 
+importlib.import_module("planstep.runtime.processes.server")
 _STAGE_OF = {
     "commit": {
         "": "begin",

@@ -29,10 +29,11 @@ from .registry import RowOptions, RowResult
 
 CORES = ("tablets", "coordinator", "proxy")
 CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
+_OF_SHARES = ("claims", "lane_shares", "unanswered")
 QUICK = (
     ("tests/kafka", *(f"--ignore=tests/kafka/test_{name}.py" for name in ("face", "face_room"))),
     ("tests/tablets", "tests/sim", "tests/protocol", "tests/operations/test_entries.py"),
-    ("tests/pulsar",),
+    ("tests/pulsar", *(f"tests/processes/test_{name}.py" for name in _OF_SHARES)),
 )
 """The tests that cover most of the cores for their time."""
 _NOT_MEASURED = tuple(
@@ -51,7 +52,7 @@ FULL = (
     ("tests/spark",),
     ("tests/store", "tests/kafka", "tests/pulsar", "tests/protocol", "tests/golden", "tests/proto"),
     ("tests/api", "tests/tablets", "tests/sim", "tests/aio"),
-    ("tests/reshard", "tests/operations", "tests/arrow"),
+    ("tests/reshard", "tests/operations", "tests/arrow", "tests/processes"),
     ("tests/proof", *_NOT_MEASURED),
 )
 """The longest first: two run at a time."""
