@@ -232,6 +232,9 @@ def test_a_reader_becomes_the_owner_as_any_opener_does(
     assert (store.generation, store.last_turn, store.next_address, store.clean) == expected
     assert store.generation > newest.generation and store.last_turn == acknowledged
     assert contents(store) == held
+    with closing(newest.newer()) as shown:  # by the former owner
+        assert contents(shown) == held
+    store.begin_to_show()
     for n in range(random.randint(1, 30)):
         key = random.choice(KEYS)
         held = {**held, key: n}
