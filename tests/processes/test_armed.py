@@ -154,27 +154,28 @@ def test_it_sleeps_for_short_waits_and_with_one_processor(
 # a connection that ends --------------------------------------------------------------------------
 
 
-def test_a_connection_is_let_go_before_the_own_thread_closes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["_own.use", "_unanswered.lost"])
+def test_a_connection_has_ended_before_the_own_thread_goes_on_with_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """A thread that sends finds out first, and is slow."""
     with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
         owner.run("db.create_topic('t')")
         link: Any = db.context.runtime.link
-        use, ended = link._own.use, link._socket
+        holder, name = getattr(link, what.split(".")[0]), what.split(".")[1]
+        call, ended = getattr(holder, name), link._socket
 
-        def late(socket: socket.socket | None) -> None:
-            if socket is None:
-                link._awake.set()
-                patience = time.monotonic() + 0.5
-                while link._socket is ended and time.monotonic() < patience:
-                    time.sleep(0.001)
-            use(socket)
+        def late(*given: Any) -> Any:
+            link._awake.set()
+            patience = time.monotonic() + 0.5
+            while link._socket is ended and time.monotonic() < patience:
+                time.sleep(0.001)
+            return call(*given)
 
         def ends() -> None:
+            monkeypatch.setattr(holder, name, late)
             raise BrokenPipeError
 
-        monkeypatch.setattr(link._own, "use", late)
         monkeypatch.setattr(link._output, "send", ends)
         for n in range(20):
             tx = db.transaction()

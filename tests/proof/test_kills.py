@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.bench.proof.disks import engines
-from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
+from planstep.bench.proof.disks import engines, forked
+from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, Silent, small_steps
 from planstep.bench.proof.disks.modes import MODES
 from planstep.bench.proof.disks.scripts import story
 from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
@@ -84,6 +84,10 @@ def has_ended(child: Child) -> bool:
     return False
 
 
+def stand_still(say: Say, listen: int) -> None:
+    os.read(listen, 1)
+
+
 def test_a_child_that_ends_by_itself() -> None:
     child = Child(speak)
     assert child.wait() == ["one", "two"] and child.code == 0 and has_ended(child)
@@ -102,6 +106,16 @@ def test_a_child_is_told_and_killed() -> None:
     child.tell()
     assert child.line() == "told"
     assert child.kill() == [] and child.code == -9 and has_ended(child)
+
+
+def test_a_child_that_says_nothing_is_killed_and_told_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forked, "SILENT_SECONDS", 0.2)
+    child = Child(stand_still)
+    with pytest.raises(Silent, match=r"said nothing(?s:.*) in stand_still"):
+        child.line()
+    assert child.code == -9 and has_ended(child)
 
 
 # kill9 -----------------------------------------------------------------------------------------

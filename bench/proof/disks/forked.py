@@ -48,7 +48,7 @@ SMALL_BYTES = 1 << 17
 
 
 class Silent(Exception):
-    """A child wrote nothing for SILENT_SECONDS, and was killed."""
+    """A child wrote nothing for SILENT_SECONDS, and was killed. The text has its stacks."""
 
 
 class Child:
@@ -60,7 +60,9 @@ class Child:
     def __init__(self, body: Callable[[Say, int], None]) -> None:
         self._lines, say = _FORK.Pipe(duplex=False)
         listen, self._tell = os.pipe()
-        self._process = _FORK.Process(target=_run, args=(body, say, listen, self._tell))
+        self._words = tempfile.TemporaryFile()
+        work = (body, say, listen, self._tell, self._words)
+        self._process = _FORK.Process(target=_run, args=work)
         self._process.start()
         say.close()
         os.close(listen)
@@ -82,8 +84,9 @@ class Child:
             if remaining <= 0 or not self.has_spoken(remaining):
                 if until is not None:
                     return
+                where = self.stacks()
                 self.kill()
-                raise Silent
+                raise Silent(f"a child has said nothing for a minute\n{where}")
             try:
                 yield self._lines.recv()
             except (EOFError, OSError):  # OSError: it died within a long line
@@ -106,17 +109,33 @@ class Child:
         self._process.join()
         self.code = self._process.exitcode
         self._lines.close()
+        self._words.close()
         os.close(self._tell)
         return lines
 
+    def stacks(self) -> str:
+        """Returns the stacks of all threads of the child, as far as they fit."""
+        os.kill(self.pid, signal.SIGUSR1)
+        for _ in range(4):
+            time.sleep(_LOOK_SECONDS)
+            self._words.seek(0)
+            if where := self._words.read(_LAST_WORDS):
+                return where.decode(errors="replace")
+        return "it does not say where"
+
 
 def _run(
-    body: Callable[[Say, int], None], say: "Connection[Any, Any]", listen: int, tell: int
+    body: Callable[[Say, int], None],
+    say: "Connection[Any, Any]",
+    listen: int,
+    tell: int,
+    words: IO[bytes],
 ) -> None:
     """Runs the body and never returns: the parent's exit handlers must not run here."""
     code = 1
     try:
         os.close(tell)
+        faulthandler.register(signal.SIGUSR1, file=words)
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
         body(say.send, listen)  # one short write is atomic, whichever thread calls
@@ -139,15 +158,14 @@ class Apart:
 def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
     """Runs `work(item)` in a forked child, for at most `seconds`."""
     waits = max(1, round(seconds / _LOOK_SECONDS))
-    with tempfile.TemporaryFile() as words:
-        child = Child(partial(_answer, work, item, words))
-        try:
-            # A machine that stands still costs one of the short waits only.
-            if not any(child.has_spoken(_LOOK_SECONDS) for _ in range(waits)):
-                return Apart(why=f"hung: no end after {seconds:.0f} s\n{_stacks(child, words)}")
-            answers = child.wait()
-        finally:
-            child.kill()
+    child = Child(partial(_answer, work, item))
+    try:
+        # A machine that stands still costs one of the short waits only.
+        if not any(child.has_spoken(_LOOK_SECONDS) for _ in range(waits)):
+            return Apart(why=f"hung: no end after {seconds:.0f} s\n{child.stacks()}")
+        answers = child.wait()
+    finally:
+        child.kill()
     if answers:
         return Apart(*answers[0])
     code = child.code or 0
@@ -155,23 +173,11 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
     return Apart(why=f"died: {name}")
 
 
-def _answer(work: Callable[[T], Any], item: T, words: IO[bytes], say: Say, listen: int) -> None:
-    faulthandler.register(signal.SIGUSR1, file=words)
+def _answer(work: Callable[[T], Any], item: T, say: Say, listen: int) -> None:
     try:
         say((work(item), ""))
     except BaseException as error:
         say((None, f"raised: {type(error).__name__}: {error}"))
-
-
-def _stacks(child: Child, words: IO[bytes]) -> str:
-    """Returns the stacks of all threads of the child."""
-    os.kill(child.pid, signal.SIGUSR1)
-    for _ in range(4):
-        time.sleep(_LOOK_SECONDS)
-        words.seek(0)
-        if where := words.read(_LAST_WORDS):
-            return where.decode(errors="replace")
-    return "it does not say where"
 
 
 def small_steps() -> None:

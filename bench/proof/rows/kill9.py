@@ -372,8 +372,8 @@ def kill_again(work: Work) -> RowResult:
                 break  # later kills would report the same
         else:
             killer.finish()
-    except Silent:
-        killer.wrong("a child has said nothing for a minute")
+    except Silent as silent:
+        killer.wrong(str(silent))
     except (OSError, PlanstepError) as error:
         killer.wrong(f"the check: {error!r}")
     finally:

@@ -252,8 +252,8 @@ def kill_at_points(work: Work) -> RowResult:
                 one, killed = _point(work, f"operation {n} of {count}", begin)
                 result.add(one)
                 result.faults["kill before a file operation"] += killed
-    except Silent:
-        result.violations.append(f"{work.play}: a child has said nothing for a minute")
+    except Silent as silent:
+        result.violations.append(f"{work.play}: {silent}")
     finally:
         shutil.rmtree(work.folder, ignore_errors=True)
     return result

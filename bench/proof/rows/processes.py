@@ -128,7 +128,7 @@ def strike_again(work: Work) -> RowResult:
             wrong = [f"{work.label}: {text}" for text in processes.wrongs]
             return replace(processes.result, violations=wrong)
         return processes.judged()
-    except Silent:
-        return RowResult(violations=[f"{work.name}: a process has said nothing for a minute"])
+    except Silent as silent:
+        return RowResult(violations=[f"{work.name}: {silent}"])
     finally:
         processes.end()

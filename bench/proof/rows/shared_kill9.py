@@ -123,8 +123,8 @@ def strike_again(work: Work) -> RowResult:
         striker.end()
         striker.count_trims()
         striker.judge()
-    except Silent:
-        striker.wrong("a child has said nothing for a minute")
+    except Silent as silent:
+        striker.wrong(str(silent))
     except (OSError, PlanstepError) as error:
         striker.wrong(f"the check: {error!r}")
     finally:
