@@ -51,7 +51,9 @@ from ..patching import exchange
 from .contents import Contents, contents
 from .sample import Sample, quickly
 
-importlib.import_module("planstep.runtime.processes.server")
+for _late in ("open_runtime", "processes.server"):
+    importlib.import_module(f"planstep.runtime.{_late}")
+
 _STAGE_OF = {
     "commit": {
         "": "begin",

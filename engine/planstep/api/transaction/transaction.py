@@ -110,7 +110,10 @@ class Transaction:
             if error is None:
                 life.commit(None)
         finally:
-            life.leave()
+            if (
+                life.state != "committed"
+            ):  # else it would fail here for want of memory, though it counts
+                life.leave()
 
     def __repr__(self) -> str:
         return repr(self.life)
