@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from kit import until
 from process_kit import Other
 
 import planstep
-from planstep.errors import Overloaded
+from planstep.errors import IoError, Overloaded
+from planstep.runtime.thread_pool import ThreadPool
 
 
 @pytest.mark.parametrize(
@@ -121,3 +123,20 @@ def test_a_process_waits_where_the_owner_has_all_the_links_it_may_have(tmp_path:
         third.close()
         db.topic("t").write(b"a")
         assert owner("db.topic('t').read().values") == [b"a"]
+
+
+def test_an_owner_closes_though_no_thread_serves_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = ThreadPool.begin_thread
+
+    def fails(pool: ThreadPool, name: str, *args: Any, **options: Any) -> threading.Thread:
+        if name == "processes":
+            raise IoError("threads could not be started")
+        return begin(pool, name, *args, **options)
+
+    monkeypatch.setattr(ThreadPool, "begin_thread", fails)
+    with suppress(IoError):
+        planstep.open(tmp_path / "s").close()
+    monkeypatch.undo()
+    planstep.open(tmp_path / "s").close()

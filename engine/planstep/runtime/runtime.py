@@ -169,8 +169,8 @@ class Runtime:
         store: Any = self.nodes[0].host.store
         said["confirms"] = self.fresh is not None
         said["incarnation"] = self.incarnation
-        self.server = Server(self, store.listener(), said, follows=follows)
-        self.threads.begin_thread("processes", self.server.serve, wake=self.server.nudge.set)
+        self.server = server = Server(self, store.listener(), said, follows=follows)
+        server.runner = self.threads.begin_thread("processes", server.serve, wake=server.nudge.set)
 
     def attach(self, attached: "Accepted", next_owner: "NextOwner") -> None:
         """Sends all inputs of turns over a link from now on."""

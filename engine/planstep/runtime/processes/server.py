@@ -100,6 +100,7 @@ class Server:
         self._closing = False
         self._taken = Latch()
         self.thread = 0
+        self.runner: threading.Thread | None = None
 
     # the thread ----------------------------------------------------------------------------
 
@@ -335,8 +336,9 @@ class Server:
         self._closing = True
         while not self._taken.wait(_LOOK_SECONDS) and not self._runtime_ends():
             self.nudge.set()
-            if self.thread == threading.get_ident():
-                return
+            runner = self.runner
+            if runner is None or not runner.is_alive() or runner is threading.current_thread():
+                return  # there was no memory for the thread, perhaps
 
     def close(self) -> None:
         """Ends all links. The caller has closed the store, so that one of the processes can own it."""
