@@ -6,7 +6,7 @@
     receiver    recv_into(buffer) ─▶ Decoder.feed ─▶ frames                however the stream is cut
 
 Lengths are little endian. Payload comes as views of one buffer a frame. The buffer grows by what has arrived,
-whatever the frame claims; `Decoder.announced` is that, for the owner to admit before it reads on.
+whatever the frame claims.
 
 A malformed frame ends the link: nothing behind it can be found. Knows no socket, and no clock.
 Next: ../engine/planstep/store/process_socket.py.
@@ -102,11 +102,6 @@ class Decoder:
         self._whole = self._head = 0  # of the frame under way; no frame is empty
         self._body = bytearray()
         self._broken: MalformedFrame | None = None
-
-    @property
-    def announced(self) -> int:
-        """Returns the length of the frame under way, 0 between frames."""
-        return self._whole
 
     @property
     def between(self) -> bool:

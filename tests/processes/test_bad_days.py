@@ -40,14 +40,6 @@ def a_signal_that_raises() -> Iterator[signal.Signals]:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Iterator[Other]:
-    other = Other(tmp_path / "s")
-    other.run("db.create_table('n'); db.create_topic('t')")
-    yield other
-    other.kill()
-
-
 def put_later(db: planstep.Engine, key: str) -> Any:
     tx = db.transaction()
     tx.put("n", key, 1)

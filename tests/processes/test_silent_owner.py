@@ -20,14 +20,6 @@ from planstep.store.owner_lock import OwnerLock
 
 
 @pytest.fixture
-def owner(tmp_path: Path) -> Iterator[Other]:
-    other = Other(tmp_path / "s")
-    other.run("db.create_table('n'); db.create_topic('t')")
-    yield other
-    other.kill()
-
-
-@pytest.fixture
 def db(tmp_path: Path, owner: Other, monkeypatch: pytest.MonkeyPatch) -> Iterator[planstep.Engine]:
     """Attached to an owner that is stopped, and about to be taken for silent."""
     with planstep.open(tmp_path / "s") as db:

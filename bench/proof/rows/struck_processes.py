@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +52,7 @@ class Work(NamedTuple):
         return re.sub("[, ]+", "-", f"{self.name} {self.planted}".strip())
 
 
-class Processes:
+class Processes(ABC):
     """The processes of one store. Invariants: `end` ends all of them; each of `children` runs, or is stopped."""
 
     def __init__(self, work: Work, store: SharedStore, number: int) -> None:
@@ -69,17 +70,19 @@ class Processes:
 
     # a subclass's ---------------------------------------------------------------------------
 
+    @abstractmethod
     def life(self, number: int) -> Callable[[Say, int], None]:
         """Returns what the next life of a process does. Letters that it hears: s stops its clients, g asks for its
         state, c closes.
         """
-        raise NotImplementedError
 
     def life_ended(self, number: int) -> None:
-        """Reads what a life that has ended has left."""
+        """Reads what a life that has ended has left: nothing, with most kinds."""
+        return
 
     def take(self, number: int, said: Any) -> None:
-        """Takes what only a life of this kind says."""
+        """Takes what a life says, for what only this kind makes of it."""
+        return
 
     def unsettled(self, states: dict[int, State]) -> str:
         """Returns what is not yet as it must be in the end: there is one owner, whom all others have found."""
@@ -88,9 +91,9 @@ class Processes:
             return ""
         return "there is not one owner with all others"
 
+    @abstractmethod
     def judge(self) -> RowResult:
         """Returns what this kind of life has done, with the violations; `wrongs` are among them."""
-        raise NotImplementedError
 
     # lives ----------------------------------------------------------------------------------
 

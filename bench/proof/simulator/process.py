@@ -81,8 +81,8 @@ class FiberThreads(ThreadPool):
         process = here()
         if wake is not None:
             self._wakes.append(wake)
-        thread = Thread(process.world, process.spawn(self._last, target, *args))
-        self._threads.append(thread)  # type: ignore[arg-type]
+        thread: Any = Thread(process.world, process.spawn(self._last, target, *args))
+        self._threads.append(thread)
         return thread
 
 
@@ -163,18 +163,17 @@ class Process:
     def _attach(self) -> None:
         accepted = attach(Disk.folder, bytes(16), {}, 1)
         said = accepted.welcome
-        self._begin([self.world.folder.view()], said.generation, said.connection)
+        self._begin([self.world.folder.view()], (said.generation, said.connection))
         runtime = self.runtime
         runtime.follow(PATH, _LIMIT_SECONDS)
         runtime.attach(accepted, NextOwner(runtime, PATH, {}, OpenOptions()))
 
-    def _begin(self, stores: list[Any], *linked: int) -> None:
-        reads = bool(linked)
+    def _begin(self, stores: list[Any], linked: tuple[int, int] | None = None) -> None:
         self.runtime = runtime = Runtime(
             stores,
             ModeHooks,
-            read_only=reads,
-            linked=linked if linked else None,  # type: ignore[arg-type]
+            read_only=linked is not None,
+            linked=linked,
         )
         runtime.consumers = self.world.lanes
         runtime.nodes[0].lock = FiberLock(self.world.rest)  # type: ignore[assignment]

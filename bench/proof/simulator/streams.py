@@ -13,8 +13,9 @@ import errno
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from selectors import EVENT_READ, EVENT_WRITE
 from types import SimpleNamespace
@@ -352,9 +353,8 @@ def connect(network: Network, listener: Listener | None, pid: int, number: int) 
 
 def modules_for(network: Network) -> tuple[Any, Any]:
     """Returns what stands for the modules `select` and `selectors`."""
-    polls: Callable[[], Poll] = lambda: Poll(network)  # noqa: E731 as a function of a namespace
-    made: Callable[[], Selector] = lambda: Selector(network)  # noqa: E731
+    events = {"EVENT_READ": EVENT_READ, "EVENT_WRITE": EVENT_WRITE}
     return (
-        SimpleNamespace(poll=polls, POLLIN=EVENT_READ),
-        SimpleNamespace(DefaultSelector=made, EVENT_READ=EVENT_READ, EVENT_WRITE=EVENT_WRITE),
+        SimpleNamespace(poll=partial(Poll, network), POLLIN=EVENT_READ),
+        SimpleNamespace(DefaultSelector=partial(Selector, network), **events),
     )

@@ -12,6 +12,7 @@ Next: seed.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -144,7 +145,7 @@ class Group:
             reader.weigh(draw.choice((0, 1, 1, 2)))
         for lane in list(reader.flights):
             if self._is_answered(reader.flights[lane]):
-                reader.change(lambda lane=lane: reader.flights.pop(lane))  # type: ignore[misc]
+                reader.change(partial(reader.flights.pop, lane))
         for lane in list(reader.own):
             if reader.readers and lane in reader.own and lane not in reader.flights:
                 self._consume(reader, lane)

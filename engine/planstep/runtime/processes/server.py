@@ -52,7 +52,7 @@ _HEARD_SECONDS = 20.0
 
 
 class _Hearing:
-    """Somebody waits until all is taken that had arrived on links."""
+    """Holds the wait of a thread until the server has taken all that had arrived on links."""
 
     def __init__(self) -> None:
         self.done = Latch()
