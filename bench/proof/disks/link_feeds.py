@@ -50,7 +50,12 @@ def limits(folder: Path) -> Feed:
     struck = Struck(folder, "deterministic", soon)
 
     def feed(random: Random, n: int) -> str:
-        return reach(struck, list(LIMITS)[n]) if n >= 0 else struck.finish()
+        if n >= 0:
+            return reach(struck, list(LIMITS)[n])
+        try:
+            return struck.finish()
+        finally:
+            struck.end()
 
     return feed
 
