@@ -227,12 +227,16 @@ def each(one: Check, low: int = 0, high: int = INT_MAX) -> Check:
     def check(value: Any, reading: Reading) -> Any:
         if type(value) is not tuple or not low <= len(value) <= high:
             raise MalformedFrame(f"{shown(value)} in place of a tuple of {low:,} to {high:,} items")
-        checked: list[Any] = []
+        n = 0
         try:
+            if len(value) == 1:
+                return (one(value[0], reading),)
+            checked: list[Any] = []
             for item in value:
                 checked.append(one(item, reading))
+                n += 1
         except MalformedFrame as error:
-            raise error.inside(f"[{len(checked)}]") from None
+            raise error.inside(f"[{n}]") from None
         return tuple(checked)
 
     return check

@@ -113,23 +113,34 @@ class Decoder:
         if self._broken:
             raise self._broken
         view = memoryview(data)
-        while view:
+        at, end = 0, len(view)
+        while at < end:
             if not self._whole:
-                lacking = _LENGTHS.size - len(self._lengths)
-                self._lengths += view[:lacking]
-                view = view[lacking:]
-                if len(self._lengths) == _LENGTHS.size:
-                    self._begin()
-                continue
+                if self._lengths or end - at < _LENGTHS.size:
+                    lacking = _LENGTHS.size - len(self._lengths)
+                    self._lengths += view[at : at + lacking]
+                    at += lacking
+                    if len(self._lengths) < _LENGTHS.size:
+                        return
+                    self._begin(self._lengths, 0)
+                    self._lengths.clear()
+                else:
+                    self._begin(view, at)
+                    at += _LENGTHS.size
             lacking = self._whole - len(self._body)
-            self._body += view[:lacking]
-            view = view[lacking:]
-            if len(self._body) == self._whole:
-                yield self._end()
+            if lacking > end - at:
+                self._body += view[at:]
+                return
+            if self._body:
+                self._body += view[at : at + lacking]
+                body, self._body = self._body, bytearray()
+                yield self._end(memoryview(body).toreadonly())
+            else:  # most often: all of it came at once
+                yield self._end(memoryview(bytes(view[at : at + lacking])))
+            at += lacking
 
-    def _begin(self) -> None:
-        whole, head = _LENGTHS.unpack(self._lengths)
-        self._lengths.clear()
+    def _begin(self, lengths: Buffer, at: int) -> None:
+        whole, head = _LENGTHS.unpack_from(lengths, at)
         limits = self._limits
         most = limits.frame if self._opened else limits.opening
         if not 0 < head <= min(whole, limits.head) or whole > most:
@@ -144,9 +155,8 @@ class Decoder:
         self._broken = error
         return error
 
-    def _end(self) -> Frame:
-        body = memoryview(self._body).toreadonly()
-        head, self._whole, self._body = self._head, 0, bytearray()
+    def _end(self, body: memoryview) -> Frame:
+        head, self._whole = self._head, 0
         reading = Reading(body[head:], self._limits, self._hosts)
         try:
             frame = self._decoded(unpacked(body[:head]), reading)
@@ -158,7 +168,7 @@ class Decoder:
     def _decoded(self, fields: Any, reading: Reading) -> Frame:
         if type(fields) is not tuple or not fields or type(fields[0]) is not int:
             raise MalformedFrame(f"a head of {shown(fields)} in place of a code and fields")
-        code, *values = fields
+        code, values = fields[0], fields[1:]
         kind = self._kinds.get(code)
         if kind is None:
             raise MalformedFrame(f"of the unknown kind {code}")
@@ -168,8 +178,8 @@ class Decoder:
                 raise MalformedFrame(f"another kind {order}")
             if code == HELLO:
                 _check_hello(values)
-                del values[0]
-            frame: Frame = _CHECKS[code](tuple(values), reading)
+                values = values[1:]
+            frame: Frame = _CHECKS[code](values, reading)
             reading.end()
             return frame
         except MalformedFrame as error:
@@ -179,7 +189,7 @@ class Decoder:
 _check_versions = checker(tuple[int, int])
 
 
-def _check_hello(values: list[Any]) -> None:
+def _check_hello(values: tuple[Any, ...]) -> None:
     """Checks what every version's `Hello` begins with."""
     if len(values) < 2 or values[0] != MAGIC:
         raise MalformedFrame("it does not begin as one")

@@ -13,6 +13,7 @@ Left out: whether a tablet exists, and whether a transaction's id is its sender'
 Next: frame_messages.py.
 """
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -130,7 +131,7 @@ def _read_numbers(numbers: Any, reading: Reading) -> Any:
 
 _number_fields = checker(tuple[Annotated[bytes, Within(1, 400)], Offset, Offset] | None)
 _Spans: TypeAlias = tuple[Annotated[Any, By(_read_span)], ...]
-_read_partition = record(
+_read_any_partition = record(
     PartitionPart,
     {
         "ranges": _Spans,
@@ -147,6 +148,18 @@ _read_partition = record(
         "end": Offset | None,
     },
 )
+_WRITES_ONLY = PartitionPart()[2:]
+_read_slices = checker(_Slices)
+
+
+def _read_partition(part: Any, reading: Reading) -> Any:
+    """Reads a partition's part: at once where it has slices only, as most have."""
+    if type(part) is tuple and part[:1] == ((),) and part[2:] == _WRITES_ONLY:
+        try:
+            return PartitionPart((), _read_slices(part[1], reading))
+        except MalformedFrame as error:
+            raise error.inside(".slices") from None
+    return _read_any_partition(part, reading)
 
 
 def _read_seen(seen: Any, reading: Reading) -> Any:
@@ -205,7 +218,8 @@ def _is_number(data: bytes) -> bool:
     return type(number) is int or (type(number) is float and isfinite(number))
 
 
-_read_shard = record(
+_read_writes = checker(tuple[Annotated[Any, By(_read_write)], ...])
+_read_any_shard = record(
     ShardPart,
     {
         "reads": tuple[Annotated[Any, By(_read_row)], ...],
@@ -214,6 +228,16 @@ _read_shard = record(
         "drop": bool,
     },
 )
+
+
+def _read_shard(part: Any, reading: Reading) -> Any:
+    """Reads a shard's part: at once where it has writes only."""
+    if type(part) is tuple and len(part) == 4 and part[:2] == ((), ()) and part[3] is False:
+        try:
+            return ShardPart((), (), _read_writes(part[2], reading))
+        except MalformedFrame as error:
+            raise error.inside(".writes") from None
+    return _read_any_shard(part, reading)
 
 
 def _read_catalogue(part: Any, reading: Reading) -> CataloguePart:
@@ -283,7 +307,7 @@ def read_parts(parts: Any, reading: Reading) -> Parts:
     """Reads a transaction's parts, each of the class that its tablet takes."""
     checked: Parts = {}
     for tablet, part in _by_tablet(parts, reading):
-        kind = tablet >> KIND_SHIFT
+        kind = read_tablet(tablet, reading) >> KIND_SHIFT
         try:
             read = _READERS.get(kind)
             if read is None or (kind == CATALOGUE and tablet != CATALOGUE_ID):
@@ -294,11 +318,11 @@ def read_parts(parts: Any, reading: Reading) -> Parts:
     return checked
 
 
-def _by_tablet(parts: Any, reading: Reading) -> list[tuple[int, Any]]:
+def _by_tablet(parts: Any, reading: Reading) -> Iterable[tuple[Any, Any]]:
     most = reading.limits.tablets
     if type(parts) is not dict or not 0 < len(parts) <= most:
         raise MalformedFrame(f"{shown(parts)} in place of 1 to {most:,} tablets' parts")
-    return [(read_tablet(tablet, reading), part) for tablet, part in parts.items()]
+    return parts.items()
 
 
 def write_ahead(slices: AheadSlices, payloads: list[Any]) -> dict[int, Any]:
@@ -311,8 +335,9 @@ def read_ahead(slices: Any, reading: Reading) -> AheadSlices:
     """Reads slices to stage: (number of the first, slices) by partition."""
     checked: AheadSlices = {}
     for tablet, item in _by_tablet(slices, reading):
+        kind = read_tablet(tablet, reading) >> KIND_SHIFT
         try:
-            if tablet >> KIND_SHIFT != PARTITION:
+            if kind != PARTITION:
                 raise MalformedFrame("only partitions stage slices")
             checked[tablet] = _ahead_fields(item, reading)
         except MalformedFrame as error:

@@ -18,7 +18,7 @@ from planstep.runtime.processes import server
 
 from ..patching import exchange
 from .odd_frames import joined
-from .owner_struck import OddLink, Struck, Wrong
+from .owner_struck import ANSWER_SECONDS, OddLink, Struck, Wrong
 
 HELLO_SECONDS = 0.5
 GROWTH_MIB = 48
@@ -132,6 +132,9 @@ def reach(struck: Struck, name: str) -> str:
         except (Wrong, OSError) as error:
             return f"{name}: {error!r}"
     after = struck.settled(name)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while after.descriptors != before.descriptors and time.monotonic() < deadline:
+        after = struck.settled(name)  # a checkpoint has files open for a moment
     grown = max(during.rss, after.rss) - before.rss >> 20
     if not wrong and grown > GROWTH_MIB:
         wrong = f"the owner has grown by {grown} MiB"

@@ -130,6 +130,8 @@ def _spans(random: Random) -> tuple[tuple[str, int, int], ...]:
 
 
 def _partition_part(random: Random) -> PartitionPart[Any]:
+    if random.random() < 0.3:
+        return PartitionPart((), _slices(random))
     return PartitionPart(
         _spans(random),
         _slices(random),
@@ -150,10 +152,13 @@ def _shard_part(random: Random) -> ShardPart:
     keys = [encode_key(("k", n)) for n in range(random.randrange(4))]
     number: bytes = msgpack.packb(random.choice([1, -7, 2.5]))
     values = [(PUT, b"v" * random.choice([0, 9, 256, 257, 5_000])), (DELETE, b""), (ADD, number)]
+    writes = tuple((key, *random.choice(values)) for key in keys)
+    if random.random() < 0.3:
+        return ShardPart((), (), writes)
     return ShardPart(
         tuple((key, random.choice([None, (3, 0)])) for key in keys),
         tuple((b"", key, n + 1, n, 1 << 31) for n, key in enumerate(keys)),
-        tuple((key, *random.choice(values)) for key in keys),
+        writes,
         random.random() < 0.1,
     )
 

@@ -433,7 +433,7 @@ class TurnLoop:
         """Announces an input in the inbox that no caller waits for."""
         if self._hosts > 1:
             node.wake.set()
-        elif not node.leading:
+        elif node.link is None and not node.leading:
             self.submitted.set()
 
     def _fail(self, node: Node, inputs: Iterable[Input], error: BaseException) -> None:

@@ -47,7 +47,7 @@ from ..outcome import undetermined
 from .armed import Armed, new_poller
 from .asking import Asking, doubt_about
 from .attached import Accepted
-from .awake import Awake
+from .awake import Awake, let_others_run
 from .error_form import error_of
 from .incoming import Incoming
 from .next_owner import OWNED, NextOwner
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 Sent: TypeAlias = CommitInput | StageInput | Deliver | AtomicDeliver
 _LOOK_SECONDS = 0.5
+_TOGETHER = 6
+"""So many buffers are sent at once: those of three commits, or of one large one."""
 SILENT_SECONDS = 30.0
 """How long the owner may say nothing, or none be found, until what waits without a time-out is told that its end is
 not known."""
@@ -165,14 +167,17 @@ class Link:
                     return
                 waited = self._output.waits
                 self._output.add(buffers)
-                # Where others are under way, the own thread sends what has come until it runs.
-                together = item is not None and len(self._runtime.replies.waiting) > 1
-                if not waited and not together:
+                # Where others are under way, the own thread sends what has come until it runs. It may have to wait
+                # for the interpreter: the owner would have nothing to do meanwhile.
+                others = item is not None and len(self._runtime.replies.waiting) > 1
+                later = others and len(self._output) < _TOGETHER
+                sends = not later and (others or not waited)
+                if sends:
                     self._flush()
                 waits = self._output.waits
-            if together:
+            if later:
                 self._awake.set()
-            elif waits and not waited:
+            elif waits and sends:
                 self._own.look()
 
     def _note(self, item: Sent) -> bool:
@@ -381,6 +386,7 @@ class Link:
         return self._output.waits
 
     def _serve(self) -> None:
+        let_others_run()
         while not self._ended:
             if self._own.wait() and self._node.try_lead(None):
                 self._runtime.threads.lead(self._node, None)

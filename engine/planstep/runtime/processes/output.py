@@ -21,6 +21,10 @@ class Output:
         self.size = 0
         """The bytes that wait."""
 
+    def __len__(self) -> int:
+        """Returns how many buffers wait."""
+        return len(self._buffers)
+
     @property
     def waits(self) -> bool:
         """Returns whether the socket had no room for all of them."""
@@ -36,7 +40,7 @@ class Output:
         while buffers:
             some = [buffers[n] for n in range(min(len(buffers), _BUFFERS))]
             try:
-                sent = self._link.sendmsg(some, (), socket.MSG_DONTWAIT | _NO_SIGNAL)
+                sent = self._link.sendmsg(some, (), _FLAGS)
             except BlockingIOError:
                 return
             self.size -= sent
@@ -46,4 +50,4 @@ class Output:
                 buffers[0] = memoryview(buffers[0])[sent:]
 
 
-_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+_FLAGS = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_NOSIGNAL", 0))

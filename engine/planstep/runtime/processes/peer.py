@@ -13,7 +13,6 @@ Next: calls.py.
 
 import os
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -330,8 +329,7 @@ class Peer(Sink):
         self._returned += 1
 
     def _nudge(self) -> None:
-        if threading.get_ident() != self._server.thread:
-            self._server.nudge.set()
+        self._server.touch(self)
 
     def refuse(self, error: BaseException) -> None:
         """Refuses the link: says why, once, then closes it."""

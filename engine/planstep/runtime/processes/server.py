@@ -81,6 +81,11 @@ class Server:
         self.shares = SharesOfLinks(
             runtime.shares, runtime.consumers, self._send_frame, settled=not follows
         )
+        self._touched: deque[Peer] = deque()
+        """Those that have received something, or have something to send: any thread adds to it."""
+        self._stalled: dict[Peer, None] = {}
+        self._strangers: dict[Peer, None] = {}
+        """Those whose processes have not said who they are, or have not taken why they are refused."""
         self._ended: list[Peer] = []
         """Peers whose links have ended while they had changes of names under way."""
         self._settles_at = time.monotonic() + _SETTLE_SECONDS if follows else None
@@ -108,11 +113,10 @@ class Server:
         self.thread = threading.get_ident()
         try:
             while not self._runtime_ends():
-                stalled = any(peer.stalled for peer in self.peers.values())
-                pause = self._pause(stalled)
+                pause = self._pause()
                 self._attend_all(pause)
-                if stalled and not self._closing:
-                    for peer in self.peers.values():
+                if self._stalled and not self._closing:
+                    for peer in list(self._stalled):
                         self._take(peer, peer.go_on)
                 if self._hearings:
                     self._hear_out()
@@ -122,13 +126,16 @@ class Server:
                 if self._ended:
                     self._ended = [peer for peer in self._ended if peer.settle()]
                 self._lead()
-                self._send()
-                if self._closing:
+                closing = self._closing and not self._taken.is_set()
+                if closing:
+                    self._touched.extend(self.peers.values())
+                self._settle_touched()
+                if closing:
                     self._taken.set()
         finally:
             self._taken.set()
             self._hear_out()
-            self._send()
+            self._settle_touched()
             self._listener.close()  # while the store is owned: else its socket is another's
 
     def _attend_all(self, pause: float | None) -> None:
@@ -144,18 +151,14 @@ class Server:
             elif not self._closing:
                 self._accept()
 
-    def _pause(self, stalled: bool) -> float | None:
+    def _pause(self) -> float | None:
         """Returns the time after which there is something to do though nothing has come."""
-        if stalled:
+        if self._stalled:
             return _STALLED_SECONDS
         if self._accepts_at is not None:
             return _REST_SECONDS
-        ticks = self._settles_at is not None or self.shares.busy or self._strangers()
+        ticks = self._settles_at is not None or self.shares.busy or self._strangers
         return _TICK_SECONDS if ticks else None
-
-    def _strangers(self) -> list[Peer]:
-        """Returns the links whose processes have not said who they are, or have not taken why they are refused."""
-        return [peer for peer in self.peers.values() if peer.ended or not peer.welcomed]
 
     def _accept_again(self) -> None:
         if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
@@ -165,7 +168,7 @@ class Server:
     def _look_round(self) -> None:
         """Does what is due though nothing has come."""
         now = time.monotonic()
-        for peer in self._strangers():
+        for peer in list(self._strangers):
             if now - peer.since > _HELLO_SECONDS:
                 self._drop(peer)
         if self._settles_at is not None and now >= self._settles_at:
@@ -200,14 +203,20 @@ class Server:
     def _attend(self, peer: Peer, events: int) -> None:
         if events & selectors.EVENT_READ and not peer.stalled and not self._closing:
             self._receive(peer)
-        if events & selectors.EVENT_WRITE:
-            self._send_to(peer)
+        self._touched.append(peer)
 
     def _receive(self, peer: Peer) -> bool:
         """Takes what has arrived on a link; returns whether there may be more."""
         return self._take(peer, peer.receive)
 
+    def touch(self, peer: Peer) -> None:
+        """Has what a peer is to be sent sent soon; any thread calls this."""
+        self._touched.append(peer)
+        if threading.get_ident() != self.thread:
+            self.nudge.set()
+
     def _take(self, peer: Peer, work: Callable[[], bool]) -> bool:
+        self._touched.append(peer)
         try:
             room_for_a_turn()
             return work()
@@ -236,12 +245,19 @@ class Server:
                 break
         return not (peer.stalled or peer.chokes)
 
-    def _send(self) -> None:
-        for peer in list(self.peers.values()):
+    def _settle_touched(self) -> None:
+        """Sends what there is to send, and waits for what each link may do next."""
+        while self._touched:
+            peer = self._touched.popleft()
+            if peer.number not in self.peers:
+                continue
             if peer.ended or peer.has_output:
                 self._send_to(peer)
             if not peer.ended:
                 self._select(peer)
+            if peer.number in self.peers:
+                _note(self._stalled, peer, peer.stalled)
+                _note(self._strangers, peer, peer.ended or not peer.welcomed)
 
     def _send_to(self, peer: Peer) -> None:
         with suppress(OSError):
@@ -281,13 +297,15 @@ class Server:
         if len(self.peers) >= LINKS_MAX:
             peer.refuse(Overloaded(f"{LINKS_MAX} processes are attached to the store already"))
         self.peers[peer.number] = peer
-        self._select(peer)
+        self._touched.append(peer)
 
     def _drop(self, peer: Peer) -> None:
         if self.peers.pop(peer.number, None) is None:
             return
         if peer.events:
             self._selector.unregister(peer.socket)
+        self._stalled.pop(peer, None)
+        self._strangers.pop(peer, None)
         peer.end()
         self._ended.append(peer)
 
@@ -315,7 +333,7 @@ class Server:
                 peer.returned(call.number, function(self.runtime, *call.arguments))
             except Exception as error:
                 peer.failed(call.number, form_of(error))
-            self.nudge.set()
+            self.touch(peer)
 
     def hear_out(self) -> bool:
         """Takes all that processes had sent by now, also those that have ended. Returns whether that is done."""
@@ -351,3 +369,10 @@ class Server:
 
     def stats(self) -> dict[str, Any]:
         return {"attached": len(self.peers), "served": self.served, **self.shares.stats()}
+
+
+def _note(group: dict[Peer, None], peer: Peer, belongs: bool) -> None:
+    if belongs:
+        group[peer] = None
+    elif group:
+        group.pop(peer, None)
