@@ -1,0 +1,73 @@
+"""Tests that a commit over a link wakes no thread, and looks at no link, that has nothing to do with it."""
+
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+from process_kit import Other
+
+import planstep
+from planstep.runtime.processes.peer import Peer
+from planstep.runtime.wait_primitives import Signal
+
+COMMITS = 300
+WRITES = f"[db.topic('t').write(b'x').place for _ in range({COMMITS})]"
+
+
+class Counted(Signal):
+    """Counts how often it is set, and passes that on."""
+
+    def __init__(self, passed_on: Signal) -> None:
+        super().__init__()
+        self.times = 0
+        self._passed_on = passed_on
+
+    def set(self) -> None:
+        self.times += 1
+        self._passed_on.set()
+
+
+def test_submits_of_an_attached_process_wake_no_service_thread(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
+        owner.run("db.create_topic('t')")
+        turns = db.context.runtime.turns
+        counted = turns.submitted = Counted(turns.submitted)
+        futures = []
+        for _ in range(COMMITS):
+            tx = db.transaction()
+            tx.write("t", b"x")
+            futures.append(tx.submit())
+        assert len({future.result().place for future in futures}) == COMMITS
+        assert counted.times == 0
+
+
+def test_a_callback_of_a_future_is_called_all_the_same(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as owner, planstep.open(tmp_path / "s") as db:
+        owner.run("db.create_topic('t')")
+        called: SimpleQueue[object] = SimpleQueue()
+        for _ in range(COMMITS):
+            tx = db.transaction()
+            tx.write("t", b"x")
+            tx.submit().add_done_callback(lambda future: called.put(future.result().place))
+        assert len({called.get(timeout=60) for _ in range(COMMITS)}) == COMMITS
+
+
+def test_the_owner_looks_at_no_link_that_did_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    has_output = Peer.has_output
+    monkeypatch.setattr(
+        Peer,
+        "has_output",
+        property(lambda peer: (looked.append(peer.process.pid), has_output.__get__(peer))[1]),
+    )
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        with Other(tmp_path / "s") as one, Other(tmp_path / "s") as other:
+            assert other("list(db.topics())") == ["t"]
+            one(WRITES)
+            looked.clear()
+            one(WRITES)
+            assert looked.count(one.pid) >= COMMITS
+            assert other.pid not in looked
