@@ -37,7 +37,7 @@ from ....store import process_socket
 from ....store.process_socket import NobodyListens, OwnerSilent, Peer
 from .fiber import Fiber, FiberLock, current
 from .one_folder import PATH, Disk, View
-from .streams import Nudge, Poller, Stream, connect, modules_for
+from .streams import Nudge, Poller, Stream, connect, select_for
 from .waits import Clock, in_virtual_time
 
 if TYPE_CHECKING:
@@ -243,7 +243,6 @@ def real_processes(world: "AttachedWorld") -> Iterator[None]:
         for name, module in sorted(sys.modules.items())
         if name.startswith(runtime_module.__package__)
     ]
-    select, selectors = modules_for(world)
     pid = SimpleNamespace(getpid=lambda: here().number)
     shares = partial(SharesOfLinks, clock=Clock(world).monotonic)
     replaced: tuple[tuple[Any, str, Any], ...] = (
@@ -252,10 +251,10 @@ def real_processes(world: "AttachedWorld") -> Iterator[None]:
         (change_of_owner, "Names", AnyName),
         (Maintenance, "begin", lambda _: None),
         (change_of_owner, "take_stores", _take_stores),
-        (incoming, "select", select),
+        (incoming, "select", select_for(world)),
         (link, "new_poller", partial(Poller, world)),
         (awake, "_processors", lambda: 2),
-        (server, "selectors", selectors),
+        (server, "new_poller", partial(Poller, world)),
         (link, "Nudge", lambda: Nudge(world.number())),
         (server, "Nudge", lambda: Nudge(world.number())),
         (server, "SharesOfLinks", shares),

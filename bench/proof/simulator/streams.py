@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from selectors import EVENT_READ, EVENT_WRITE
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ....runtime.processes.armed import IN, OUT
 from ....store.process_socket import NobodyListens, Peer
@@ -235,81 +234,60 @@ class Nudge:
     def close(self) -> None: ...
 
 
-class Key(NamedTuple):
-    """A source with the events that are waited for (selectors.SelectorKey)."""
-
-    fileobj: Source
-    events: int
-    data: Any
-
-
-class Selector:
-    """Waits for sources, in a fiber (selectors.DefaultSelector). Each look takes a moment of its process."""
+class Poller:
+    """Waits for sources, in a fiber, with the events that epoll has (runtime/processes/armed.py). Each look takes a
+    moment of its process."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._gate = Gate(network)
-        self._keys: dict[Source, Key] = {}
+        self._events: dict[Source, int] = {}
 
-    def register(self, source: Source, events: int, data: Any = None) -> None:
-        assert source not in self._keys
-        self._keys[source] = Key(source, events, data)
+    def register(self, source: Source, events: int) -> None:
+        assert source not in self._events
+        self._events[source] = events
         source.watchers.append(self._gate)
         if self._ready():
             self._gate.open()
-
-    def unregister(self, source: Source) -> None:
-        del self._keys[source]
-        source.watchers.remove(self._gate)
-
-    def select(self, timeout: float | None = None) -> list[tuple[Key, int]]:
-        network = self._network
-        until = None if timeout is None else network.now + 1000 * max(0.0, timeout)
-        Gate(network).wait(network.net.uniform(0.005, 0.05))
-        while not (ready := self._ready()) and (until is None or network.now < until):
-            self._gate.wait(None if until is None else until - network.now)
-        return ready
-
-    def _ready(self) -> list[tuple[Key, int]]:
-        found = []
-        for source, key in self._keys.items():
-            events = EVENT_READ * (bool(key.events & EVENT_READ) and source.can_read())
-            events |= EVENT_WRITE * (bool(key.events & EVENT_WRITE) and source.can_write())
-            if events:
-                found.append((key, events))
-        return found
-
-    def close(self) -> None:
-        for source in list(self._keys):
-            self.unregister(source)
-
-
-class Poll(Selector):
-    """Waits for sources that can be read (select.poll)."""
-
-    def register(self, source: Source, _events: int = 0, _data: Any = None) -> None:
-        super().register(source, EVENT_READ)
-
-    def poll(self, ms: float) -> list[tuple[int, int]]:
-        return [(key.fileobj.fileno(), events) for key, events in self.select(ms / 1000)]
-
-
-class Poller(Selector):
-    """Waits for sources with the events that epoll has (runtime/processes/armed.py)."""
 
     def modify(self, source: Source, events: int) -> None:
         self.unregister(source)
         self.register(source, events)
 
-    def register(self, source: Source, events: int, _data: Any = None) -> None:
-        wanted = EVENT_READ * bool(events & IN) | EVENT_WRITE * bool(events & OUT)
-        super().register(source, wanted)
+    def unregister(self, source: Source) -> None:
+        del self._events[source]
+        source.watchers.remove(self._gate)
 
-    def poll(self) -> list[tuple[int, int]]:
-        return [
-            (key.fileobj.fileno(), IN if events & EVENT_READ else OUT)
-            for key, events in self.select()
-        ]
+    def poll(self, seconds: float | None = None) -> list[tuple[int, int]]:
+        network = self._network
+        until = None if seconds is None else network.now + 1000 * max(0.0, seconds)
+        Gate(network).wait(network.net.uniform(0.005, 0.05))
+        while not (ready := self._ready()) and (until is None or network.now < until):
+            self._gate.wait(None if until is None else until - network.now)
+        return ready
+
+    def _ready(self) -> list[tuple[int, int]]:
+        found = []
+        for source, wanted in self._events.items():
+            reads = wanted & IN and source.can_read()
+            writes = wanted & OUT and source.can_write()
+            if reads or writes:
+                found.append((source.fileno(), IN * bool(reads) | OUT * bool(writes)))
+        return found
+
+    def close(self) -> None:
+        for source in list(self._events):
+            self.unregister(source)
+
+
+class Poll(Poller):
+    """Waits for sources that can be read (select.poll)."""
+
+    def register(self, source: Source, _events: int = IN) -> None:
+        super().register(source, IN)
+
+    def poll(self, ms: float | None = None) -> list[tuple[int, int]]:
+        return super().poll(None if ms is None else ms / 1000)
 
 
 class Listener(Source):
@@ -351,10 +329,6 @@ def connect(network: Network, listener: Listener | None, pid: int, number: int) 
     return ends[0]
 
 
-def modules_for(network: Network) -> tuple[Any, Any]:
-    """Returns what stands for the modules `select` and `selectors`."""
-    events = {"EVENT_READ": EVENT_READ, "EVENT_WRITE": EVENT_WRITE}
-    return (
-        SimpleNamespace(poll=partial(Poll, network), POLLIN=EVENT_READ),
-        SimpleNamespace(DefaultSelector=partial(Selector, network), **events),
-    )
+def select_for(network: Network) -> Any:
+    """Returns what stands for the module `select`."""
+    return SimpleNamespace(poll=partial(Poll, network), POLLIN=IN)

@@ -20,12 +20,15 @@ IN, OUT = 1, 4
 
 
 class Poller(Protocol):
-    """Waits for sockets; another thread may change what is waited for. Events of 0: for nothing."""
+    """Waits for sockets; another thread may change what is waited for. Events of 0: for nothing.
+
+    `poll` returns (descriptor, events) of those that are ready; epoll adds the end of a link to the events.
+    """
 
     def register(self, link: socket.socket, events: int) -> None: ...
     def modify(self, link: socket.socket, events: int) -> None: ...
     def unregister(self, link: socket.socket) -> None: ...
-    def poll(self) -> list[tuple[int, int]]: ...
+    def poll(self, seconds: float | None = None, /) -> list[tuple[int, int]]: ...
     def close(self) -> None: ...
 
 
@@ -53,9 +56,12 @@ class BySelector:
         self.modify(link, 0)
         del self._events[link]
 
-    def poll(self) -> list[tuple[int, int]]:
-        ready = self._selector.select()
-        return [(key.fd, IN if events & selectors.EVENT_READ else OUT) for key, events in ready]
+    def poll(self, seconds: float | None = None, /) -> list[tuple[int, int]]:
+        reads, writes = selectors.EVENT_READ, selectors.EVENT_WRITE
+        return [
+            (key.fd, IN * bool(events & reads) | OUT * bool(events & writes))
+            for key, events in self._selector.select(seconds)
+        ]
 
     def close(self) -> None:
         self._selector.close()

@@ -12,7 +12,6 @@ their end, and nobody is told.
 Next: peer.py.
 """
 
-import selectors
 import threading
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from ...store.process_socket import ForeignPeer, Listener
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
+from .armed import IN, OUT, new_poller
 from .awake import Awake
 from .calls import CALLS
 from .error_form import form_of
@@ -93,10 +93,12 @@ class Server:
         self._accepts_at: float | None = None  # after a failure to accept
         self._listener = listener
         self._folder = listener.folder
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener.socket, selectors.EVENT_READ)
-        self._selector.register(self.nudge.socket, selectors.EVENT_READ)
-        self._look_awake = partial(Awake().wait, self._selector.select)
+        self._poller = new_poller()
+        self._poller.register(listener.socket, IN)
+        self._poller.register(self.nudge.socket, IN)
+        self._look_awake = partial(Awake().wait, self._poller.poll)
+        self._waited_for: dict[int, Peer] = {}
+        """Peers whose links are waited for, by descriptor."""
         self._led = False
         self._calls: deque[tuple[Peer, Call]] = deque()
         self._called = threading.Semaphore(0)
@@ -141,12 +143,13 @@ class Server:
     def _attend_all(self, pause: float | None) -> None:
         """Waits for something to come, for at most `pause`, and takes all that has."""
         # Behind a turn for others their next input may be near.
-        look = self._look_awake if self._led else self._selector.select
+        look = self._look_awake if self._led else self._poller.poll
         self._led = False
-        for key, events in look(pause):
-            if key.data is not None:
-                self._attend(key.data, events)
-            elif key.fileobj is self.nudge.socket:
+        for fd, events in look(pause):
+            peer = self._waited_for.get(fd)
+            if peer is not None:
+                self._attend(peer, events)
+            elif fd == self.nudge.socket.fileno():
                 self.nudge.clear()
             elif not self._closing:
                 self._accept()
@@ -163,7 +166,7 @@ class Server:
     def _accept_again(self) -> None:
         if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
             self._accepts_at = None
-            self._selector.register(self._listener.socket, selectors.EVENT_READ)
+            self._poller.register(self._listener.socket, IN)
 
     def _look_round(self) -> None:
         """Does what is due though nothing has come."""
@@ -201,7 +204,7 @@ class Server:
             runtime.turns.submitted.set()
 
     def _attend(self, peer: Peer, events: int) -> None:
-        if events & selectors.EVENT_READ and not peer.stalled and not self._closing:
+        if events & ~OUT and peer.events & IN and not peer.stalled and not self._closing:
             self._receive(peer)
         self._touched.append(peer)
 
@@ -268,13 +271,19 @@ class Server:
 
     def _select(self, peer: Peer) -> None:
         reads = not (peer.stalled or peer.chokes or self._closing)
-        events = (selectors.EVENT_READ * reads) | (selectors.EVENT_WRITE * peer.has_output)
+        self._wait_for(peer, IN * reads | OUT * peer.has_output)
+
+    def _wait_for(self, peer: Peer, events: int) -> None:
+        """Waits for these events of a link. One without any is left out: its end would be an event for ever."""
         if events == peer.events:
             return
+        fd = peer.socket.fileno()
         if peer.events:
-            self._selector.unregister(peer.socket)
+            self._poller.unregister(peer.socket)
+            del self._waited_for[fd]
         if events:
-            self._selector.register(peer.socket, events, peer)
+            self._poller.register(peer.socket, events)
+            self._waited_for[fd] = peer
         peer.events = events
 
     def _accept(self) -> None:
@@ -285,7 +294,7 @@ class Server:
             return
         except IoError as error:  # no descriptor is left; who wants to attach waits
             process_refused(self._folder, error)
-            self._selector.unregister(self._listener.socket)
+            self._poller.unregister(self._listener.socket)
             self._accepts_at = time.monotonic() + _REST_SECONDS
             return
         if accepted is None:
@@ -302,8 +311,7 @@ class Server:
     def _drop(self, peer: Peer) -> None:
         if self.peers.pop(peer.number, None) is None:
             return
-        if peer.events:
-            self._selector.unregister(peer.socket)
+        self._wait_for(peer, 0)
         self._stalled.pop(peer, None)
         self._strangers.pop(peer, None)
         peer.end()
@@ -364,7 +372,7 @@ class Server:
             peer.socket.close()
         self.peers.clear()
         self._listener.close()  # again, if the thread did not begin
-        self._selector.close()
+        self._poller.close()
         self.nudge.close()
 
     def stats(self) -> dict[str, Any]:
