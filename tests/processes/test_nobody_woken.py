@@ -1,5 +1,7 @@
 """Tests that a commit over a link wakes no thread, and looks at no link, that has nothing to do with it."""
 
+import os
+import sys
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -71,3 +73,40 @@ def test_the_owner_looks_at_no_link_that_did_nothing(
             one(WRITES)
             assert looked.count(one.pid) >= COMMITS
             assert other.pid not in looked
+
+
+POLICIES = """{
+    thread.name.removeprefix("planstep-"): os.sched_getscheduler(thread.native_id)
+    for thread in threading.enumerate()
+}"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+def test_a_link_interrupts_nobody_and_an_owner_does(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as one, Other(tmp_path / "s") as other:
+        one.run("db.create_topic('t')")
+        other(WRITES)
+        assert os.SCHED_BATCH not in one(POLICIES).values()
+        batch = {name for name, policy in other(POLICIES).items() if policy == os.SCHED_BATCH}
+        assert batch == {"link"}
+        one.close()
+        other(WRITES)
+        assert other("db.owner") == other.pid
+        policies = other(POLICIES)
+        assert "processes" in policies and os.SCHED_BATCH not in policies.values()
+        with Other(tmp_path / "s") as third:
+            third(WRITES)
+            assert third(POLICIES)["link"] == os.SCHED_BATCH
+            assert os.SCHED_BATCH not in other(POLICIES).values()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+def test_a_policy_that_a_user_has_chosen_stays(tmp_path: Path) -> None:
+    with Other(tmp_path / "s") as one:
+        one.run("db.create_topic('t')")
+        os.sched_setscheduler(one.pid, os.SCHED_IDLE, os.sched_param(0))
+        with Other(tmp_path / "s") as other:
+            other.run("db.close(); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))")
+            other.run(f"db = planstep.open({str(tmp_path / 's')!r})")
+            other(WRITES)
+            assert set(other(POLICIES).values()) == {os.SCHED_IDLE}

@@ -13,7 +13,7 @@ Next: attached_world.py.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,6 +253,7 @@ def real_processes(world: "AttachedWorld") -> Iterator[None]:
         (change_of_owner, "take_stores", _take_stores),
         (incoming, "select", select_for(world)),
         (link, "new_poller", partial(Poller, world)),
+        (link, "interrupting_nobody", nullcontext),
         (awake, "_processors", lambda: 2),
         (server, "new_poller", partial(Poller, world)),
         (link, "Nudge", lambda: Nudge(world.number())),

@@ -15,8 +15,8 @@ Next: link.py.
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Ready = TypeVar("Ready", bound=list[Any])
@@ -52,14 +52,31 @@ class Awake:
         return look(seconds)
 
 
-def let_others_run() -> None:
-    """Has this thread interrupt no other when it is woken, where the system knows that (Linux).
+@contextmanager
+def interrupting_nobody() -> Iterator[None]:
+    """Within, this thread interrupts no other when it is woken, where the system knows that (Linux). Nor do threads
+    that it begins there.
 
     An owner that answers several processes would be interrupted by each of them otherwise. With four, of 16 commits
     in flight each, a commit took a process 76 us of a processor, and takes 65.
     """
-    with suppress(AttributeError, OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    changed = _policy("SCHED_OTHER", "SCHED_BATCH")
+    try:
+        yield
+    finally:
+        if changed:
+            _policy("SCHED_BATCH", "SCHED_OTHER")
+
+
+def _policy(before: str, after: str) -> bool:
+    """Gives this thread another policy if it has the first; returns whether it did."""
+    try:
+        if os.sched_getscheduler(0) != getattr(os, before):
+            return False
+        os.sched_setscheduler(0, getattr(os, after), os.sched_param(0))
+    except (AttributeError, OSError):  # not on macOS; forbidden
+        return False
+    return True
 
 
 def _processors() -> int:

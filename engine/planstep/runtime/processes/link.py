@@ -47,7 +47,7 @@ from ..outcome import undetermined
 from .armed import Armed, new_poller
 from .asking import Asking, doubt_about
 from .attached import Accepted
-from .awake import Awake, let_others_run
+from .awake import Awake, interrupting_nobody
 from .error_form import error_of
 from .incoming import Incoming
 from .next_owner import OWNED, NextOwner
@@ -386,18 +386,23 @@ class Link:
         return self._output.waits
 
     def _serve(self) -> None:
-        let_others_run()
         while not self._ended:
+            with interrupting_nobody():  # but threads that it begins as an owner do
+                self._serve_link()
+            if not self._ended:
+                self._find_owner()
+        if self.owns:
+            self.release()
+
+    def _serve_link(self) -> None:
+        """Receives while nobody leads, and sends what the socket had no room for, until the owner is gone."""
+        while not self._ended and (self.connected or self.lost is not None):
             if self._own.wait() and self._node.try_lead(None):
                 self._runtime.threads.lead(self._node, None)
             if self._output.waits and self.connected:
                 with self._sending:
                     self._flush()
                 self._own.look()
-            if not self.connected and self.lost is None and not self._ended:
-                self._find_owner()
-        if self.owns:
-            self.release()
 
     def drain(self, deadline: float) -> None:
         """Waits until all that was sent is answered."""
