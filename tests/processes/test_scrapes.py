@@ -2,6 +2,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections import defaultdict
 from pathlib import Path
@@ -107,3 +109,39 @@ def test_a_process_that_only_owns_serves_its_figures(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
             text = page.read().decode()
     assert "planstep_topic_records{" in text and "planstep_owns{" in text
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "planstep",
+                "own",
+                tmp_path / "s",
+                "--create",
+                "--metrics",
+                str(port),
+            ],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"port {port}: Address already in use" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_that_is_none_is_refused(tmp_path: Path, port: str) -> None:
+    words = [sys.executable, "-m", "planstep", "own", tmp_path / "s", "--create", "--metrics", port]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_it_attaches_to_a_service_with_settings_of_its_own(tmp_path: Path, durability: str) -> None:
+    words = [sys.executable, "-m", "planstep", "own", tmp_path / "s", "--for", "1s"]
+    with Other(tmp_path / "s", durability=durability):
+        done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("attached: process"), done.stderr

@@ -145,23 +145,25 @@ class Context:
 
     def topic(self, name: str) -> "TopicInfo":
         """Returns a topic's info; UnknownName suggests the nearest name."""
-        topics = self.runtime.names.topics
-        info = topics.get(name) if isinstance(name, str) else None
-        if info is None:
+        names = self.runtime.names
+        info = names.topics.get(name) if isinstance(name, str) else None
+        if info is None or names.stale:
             info = self._sought("topic", name)
         return info
 
     def table(self, name: str) -> "TableInfo":
         """Returns a table's info; UnknownName suggests the nearest name."""
-        tables = self.runtime.names.tables
-        info = tables.get(name) if isinstance(name, str) else None
-        if info is None:
+        names = self.runtime.names
+        info = names.tables.get(name) if isinstance(name, str) else None
+        if info is None or names.stale:
             self.runtime.schema.check_tables()
             info = self._sought("table", name)
         return info
 
     def _sought(self, kind: str, name: Any) -> Any:
-        """Returns the info of a topic or table that is not known, once it has been looked for. UnknownName."""
+        """Returns the info of a topic or table that is not known, or may be stale, once it has been looked for.
+        UnknownName."""
+        self.runtime.names.stale = False
         self.runtime.look()
         names = self.runtime.names
         known: dict[str, Any] = names.topics if kind == "topic" else names.tables

@@ -29,13 +29,20 @@ def own(
         str | None, typer.Option("--for", metavar="AGE", help="End after so long: 30s, 1h.")
     ] = None,
     durability: Annotated[
-        str, typer.Option(help='"full": commits survive power loss; "os": the process.')
-    ] = "full",
+        str | None,
+        typer.Option(
+            help='"full", the default: commits survive power loss; "os": the process.',
+            show_default=False,
+        ),
+    ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Make the store where there is none.")
     ] = False,
     metrics: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port.")
+        int | None,
+        typer.Option(
+            metavar="PORT", min=1, max=65535, help="Serve Prometheus metrics on this port."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
@@ -61,7 +68,7 @@ def own(
             signal.signal(number, _interrupt)
     owner = None
     try:
-        with planstep.open(store, create=create, durability=_durability(durability)) as db:
+        with planstep.open(store, create=create, **_given(durability)) as db:
             if metrics is not None:
                 _serve(db, metrics)
             while until is None or time.monotonic() < until:
@@ -80,7 +87,12 @@ def _serve(db: "planstep.Engine", port: int) -> None:
     planstep.metrics.register(db)
     import prometheus_client  # there, else `register` has said what to install
 
-    prometheus_client.start_http_server(port)
+    try:
+        prometheus_client.start_http_server(port)
+    except OSError as error:
+        raise planstep.IoError(
+            f"metrics cannot be served on port {port}: {error.strerror}"
+        ) from error
 
 
 def _tell(owner: int | None, as_json: bool) -> None:
@@ -94,10 +106,11 @@ def _tell(owner: int | None, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _durability(word: str) -> Any:
-    if word not in ("full", "os"):
+def _given(durability: str | None) -> dict[str, Any]:
+    """Returns what was given: what was left out is as the store's owner has it."""
+    if durability not in (None, "full", "os"):
         raise typer.BadParameter("full or os", param_hint="--durability")
-    return word
+    return {} if durability is None else {"durability": durability}
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -79,6 +79,8 @@ class Names:
 
     def __init__(self, store: "Store") -> None:
         self._store = store
+        self.stale = False
+        """A transaction failed, perhaps as another process has dropped what it names: look before the next use."""
         self.topics: dict[str, TopicInfo] = {}
         self.tables: dict[str, TableInfo] = {}
         self.consumers: dict[int, dict[str, bool]] = {}

@@ -136,6 +136,7 @@ class ClientTransactions(Transactions):
             self._turns.committed += 1
         else:
             self.count_aborted(getattr(answer, "name", type(answer).__name__))
+            self._turns.names.stale = True
         self._replies.answers[tx] = answer
 
     def count_aborted(self, cause: str) -> None:
