@@ -1,5 +1,6 @@
 """Tests an engine that becomes the owner of its store in place of a process that was killed."""
 
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from kit import Child, background, until
+from process_kit import Other
 
 import planstep
 from planstep.errors import Corruption, EngineClosed, OwnedElsewhere, ProtocolError, StoreInUse
@@ -374,3 +376,32 @@ def test_commits_under_way_are_done_once(
     assert again.result(60).published == commit.published
     assert db.table("t").get("sum") == len(done) + 1
     assert not runtime.replies.waiting and not runtime.admission.bytes
+
+
+def test_one_that_opens_and_closes_on_and_on_leaves_the_store_to_others(tmp_path: Path) -> None:
+    """Its name stands in the lock meanwhile, though another process may have it."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("n")
+    with Other(tmp_path / "s") as other:
+        writes = other.begin("[db.table('n').put('other', n) for n in range(3000)]")
+        owners = []
+        for n in range(60):
+            with planstep.open(tmp_path / "s") as db:
+                db.table("n").put("this", n)
+                owners.append(db.owner)
+        assert set(owners) <= {other.pid, os.getpid()} and other.pid in owners
+        writes()
+        assert other("db.owner") == other.pid
+
+
+def test_a_number_in_the_lock_that_is_this_process_by_chance(tmp_path: Path) -> None:
+    """As in containers, whose programs often have the number 1."""
+    with Other(tmp_path / "s") as owner:
+        owner.run("db.create_table('n')")
+        lock = tmp_path / "s" / "host-0" / "lock"
+        lock.write_text(lock.read_text().replace(str(owner.pid), str(os.getpid())))
+        with planstep.open(tmp_path / "s") as db:
+            db.table("n").put("x", 1)
+        assert owner("db.table('n').get('x')") == 1
+        with pytest.raises(planstep.StoreInUse, match="another process"):
+            planstep.open(tmp_path / "s", attach=False)

@@ -111,9 +111,13 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
     tablet, why = read_reason(reason)
     match why:
         case RefusedUnplanned() | Withdrawn():
-            return Aborted(
+            error = Aborted(
                 f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned"
             )
+            error.retryable = isinstance(
+                why, Withdrawn
+            )  # with an owner that ended: the next one does it
+            return error
         case OwnerEnded():
             return ProtocolError(
                 f"transaction {tx_text(tx)} was aborted, and the process that owned the store ended before it said "

@@ -114,8 +114,23 @@ class OwnerLock:
             elif time.monotonic() < deadline:
                 time.sleep(0.01)
             else:
-                owner = _read(self._fd)
+                owner = self._owner()
                 raise StoreInUse(owner.pid, owner.since, shares=owner.share is True) from None
+
+    def _owner(self) -> Holder:
+        """Returns who has the lock, as far as that is known.
+
+        This process's number may stand there though another has the lock: this one had it, and the next has not
+        written yet. Or the owner has the same number in another container.
+        """
+        owner = _read(self._fd)
+        if owner.pid == os.getpid() and not any(lock.is_of(self._fd) for lock in list(_held)):
+            return owner._replace(pid=None)
+        return owner
+
+    def is_of(self, fd: int) -> bool:
+        """Returns whether this process has the lock of an open file."""
+        return self.held and os.path.samestat(os.fstat(fd), os.fstat(self._fd))
 
     def _is_at(self, path: Path) -> bool:
         try:

@@ -12,6 +12,7 @@ their end, and nobody is told.
 Next: peer.py.
 """
 
+import os
 import threading
 import time
 from collections import deque
@@ -23,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import IoError, Overloaded, PlanstepError
 from ...logs import process_refused
 from ...proto.frames import Call, Frame
+from ...store.owner_lock import read_holder
 from ...store.process_socket import ForeignPeer, Listener
+from ...store.readers.reader_lease import readers
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
@@ -42,6 +45,7 @@ LINKS_MAX = 256
 _STALLED_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.2
+_LEFT_SECONDS = 0.002
 _TICK_SECONDS = 1.0
 _HELLO_SECONDS = 5.0
 """How long a process may hold a link that says nothing first, or is refused and takes no answer."""
@@ -374,6 +378,15 @@ class Server:
         self._listener.close()  # again, if the thread did not begin
         self._poller.close()
         self.nudge.close()
+
+    def leave_to_others(self, seconds: float) -> None:
+        """Waits until another process owns the store, if any has it open. The caller has closed it."""
+        deadline = time.monotonic() + seconds
+        with suppress(PlanstepError):
+            while readers(self._folder) and time.monotonic() < deadline:
+                if read_holder(self._folder / "lock").pid != os.getpid():
+                    return
+                time.sleep(_LEFT_SECONDS)
 
     def stats(self) -> dict[str, Any]:
         return {"attached": len(self.peers), "served": self.served, **self.shares.stats()}
