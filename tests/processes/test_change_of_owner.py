@@ -395,7 +395,7 @@ def test_one_that_opens_and_closes_on_and_on_leaves_the_store_to_others(tmp_path
 
 
 def test_a_number_in_the_lock_that_is_this_process_by_chance(tmp_path: Path) -> None:
-    """As in containers, whose programs often have the number 1."""
+    """In containers, programs often have the number 1."""
     with Other(tmp_path / "s") as owner:
         owner.run("db.create_table('n')")
         lock = tmp_path / "s" / "host-0" / "lock"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit import until
 
 import planstep
 from planstep.errors import ForkedProcess
@@ -79,3 +80,11 @@ def test_a_store_in_memory_is_not_shared() -> None:
                 db.topic("t").write(b"x")
 
         in_a_fork(work)
+
+
+def test_children_that_end_without_closing_leave_no_leases(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        table = db.create_table("n")
+        for n in range(20):
+            in_a_fork(lambda n=n: table.put("k", n))  # type: ignore[misc]
+        until(lambda: not os.listdir(tmp_path / "s" / "host-0" / "leases"))

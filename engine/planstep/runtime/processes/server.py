@@ -93,6 +93,8 @@ class Server:
         self._ended: list[Peer] = []
         """Peers whose links have ended while they had changes of names under way."""
         self._settles_at = time.monotonic() + _SETTLE_SECONDS if follows else None
+        self._cleans_at: float | None = None
+        """When the leases of processes that are gone are removed."""
         self._ticked = 0.0
         self._accepts_at: float | None = None  # after a failure to accept
         self._listener = listener
@@ -164,7 +166,8 @@ class Server:
             return _STALLED_SECONDS
         if self._accepts_at is not None:
             return _REST_SECONDS
-        ticks = self._settles_at is not None or self.shares.busy or self._strangers
+        waits = self._settles_at is not None or self._cleans_at is not None
+        ticks = waits or self.shares.busy or self._strangers
         return _TICK_SECONDS if ticks else None
 
     def _accept_again(self) -> None:
@@ -181,6 +184,10 @@ class Server:
         if self._settles_at is not None and now >= self._settles_at:
             self._settles_at = None
             self.shares.settle()
+        if self._cleans_at is not None and now >= self._cleans_at:
+            self._cleans_at = None
+            with suppress(PlanstepError):
+                readers(self._folder)  # which removes those of the dead
         if now - self._ticked >= _TICK_SECONDS and self.shares.busy:
             self._ticked = now
             self.shares.tick()
@@ -316,6 +323,7 @@ class Server:
         if self.peers.pop(peer.number, None) is None:
             return
         self._wait_for(peer, 0)
+        self._cleans_at = self._cleans_at or time.monotonic() + _TICK_SECONDS
         self._stalled.pop(peer, None)
         self._strangers.pop(peer, None)
         peer.end()
