@@ -201,6 +201,9 @@ class View:
         self._check()
         return self._folder.mark
 
+    def folder_by_now(self) -> Path:
+        return self.folder
+
     def newer(self, until: Mark | None = None) -> "View":
         """Opens a view as of the mark, which is read now: the turns since are read on."""
         mark = self._folder.mark if until is None else until

@@ -166,7 +166,7 @@ class Process:
         self._begin([self.world.folder.view()], (said.generation, said.connection))
         runtime = self.runtime
         runtime.follow(PATH, _LIMIT_SECONDS)
-        runtime.attach(accepted, NextOwner(runtime, PATH, {}, OpenOptions()))
+        runtime.attach(accepted, NextOwner(runtime, {}, OpenOptions()))
 
     def _begin(self, stores: list[Any], linked: tuple[int, int] | None = None) -> None:
         self.runtime = runtime = Runtime(

@@ -115,7 +115,7 @@ def take_stores(
     stores: list[DiskStore] = []
     try:
         for number, view in enumerate(views):
-            own = lock if not number else _locked(view.folder / "lock", ended)
+            own = lock if not number else _locked(view.folder_by_now() / "lock", ended)
             store = DiskStore.take_over(
                 view,
                 own,

@@ -127,7 +127,7 @@ def _attached(
         runtime = make_runtime(views, meta.mode, replace(options, read_only=True), linked=linked)
         opened.append(runtime)
         runtime.follow(path, options.snapshots[1] / 1000)
-        runtime.attach(link, NextOwner(runtime, path, given, options))
+        runtime.attach(link, NextOwner(runtime, given, options))
         return runtime
     except BaseException:
         link.socket.close()

@@ -297,6 +297,19 @@ def check_there(way: Path, fd: int) -> None:
         raise IoError(f"{way} was moved, replaced or removed while it was opened; open it again")
 
 
+def name_by_now(folder: Path, fd: int) -> Path | None:
+    """Returns the path of an open folder: the one given, or its new one where it was renamed. None where it is not
+    known, or the folder was removed. OSError."""
+    held = os.fstat(fd)
+    for path in (folder, shown(_DESCRIPTORS / str(fd) / ".")):
+        try:
+            if os.path.samestat(os.stat(path), held):
+                return path
+        except FileNotFoundError:
+            pass
+    return None
+
+
 def shown(path: Path) -> Path:
     """Translates a path through a descriptor back to the folder's real name, for messages."""
     if _DESCRIPTORS not in path.parents:

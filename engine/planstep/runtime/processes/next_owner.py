@@ -28,19 +28,19 @@ _AT_ONCE_SECONDS = 0.003
 """Those that have lost an owner try for its lock within so long, at random: else all try at once."""
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
 _AGAIN_SECONDS = 1.0
+_FOR_NOW = (
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO),
+)
 OWNED: Final = object()
 
 
 class NextOwner:
     """Looks for the owner of one store, for one runtime."""
 
-    def __init__(
-        self, runtime: "Runtime", path: Path, given: Mapping[str, Any], options: OpenOptions
-    ) -> None:
+    def __init__(self, runtime: "Runtime", given: Mapping[str, Any], options: OpenOptions) -> None:
         self.state = "one is looked for"
         self._runtime = runtime
-        self._path = path
-        self._folder = path / "host-0"
         self._given = given
         self._options = options
         self._store_id: bytes = runtime.nodes[0].host.store.store_id
@@ -48,17 +48,19 @@ class NextOwner:
     def find(self, ended: Callable[[], bool]) -> "Accepted | object | None":
         """Returns a link to the owner, OWNED once this process is the owner, None when `ended`.
 
-        PlanstepError: neither can be, as another store is there by now, or this one is damaged.
+        PlanstepError: neither can be, as the folder is gone, or the store is damaged.
         """
         pause = random.random() * _AT_ONCE_SECONDS
         while not ended():
             time.sleep(pause)
             pause = min(max(2 * pause, _PAUSE_SECONDS), _PAUSE_MAX_SECONDS)
             try:
-                if self._owned(ended):
+                # By the folder that is open: at its path may be a copy by now, which has the same id.
+                folder = self._view().folder_by_now()
+                if self._owned(folder, ended):
                     return OWNED
                 return attach(
-                    self._folder,
+                    folder,
                     self._store_id,
                     self._given,
                     self._runtime.hosts,
@@ -79,14 +81,18 @@ class NextOwner:
                 _rest(ended)
         return None
 
-    def _owned(self, ended: Callable[[], bool]) -> bool:
+    def _view(self) -> Any:
+        """Returns the view of host 0's store that this process has open."""
+        return self._runtime.nodes[0].host.store
+
+    def _owned(self, folder: Path, ended: Callable[[], bool]) -> bool:
         """Owns the store if nobody does; False where another process has the lock, or this one cannot now."""
         try:
-            lock = OwnerLock(self._folder / "lock", 0, share=True)
+            lock = OwnerLock(folder / "lock", 0, share=True)
         except StoreInUse:
             return False
         try:
-            self._own(lock, ended)
+            self._own(folder.parent, lock, ended)
             return True
         except (StoreInUse, NoSpace, IoError) as error:
             self.state = f"this process cannot own it: {error}"
@@ -94,17 +100,17 @@ class NextOwner:
             _rest(ended)
             return False
 
-    def _own(self, lock: OwnerLock, ended: Callable[[], bool]) -> None:
+    def _own(self, path: Path, lock: OwnerLock, ended: Callable[[], bool]) -> None:
         runtime, began = self._runtime, time.monotonic()
         link = runtime.link
         assert link is not None
-        become_owner(runtime, self._path, lock, self._options, ended)
+        become_owner(runtime, path, lock, self._options, ended)
         runtime.link = None
         owner_found(runtime, time.monotonic() - began)
         try:
             runtime.share(link.said, follows=True)
         except PlanstepError as error:
-            not_shared(str(self._path), error)
+            not_shared(str(path), error)
 
 
 def _rest(ended: Callable[[], bool]) -> None:
@@ -115,10 +121,6 @@ def _rest(ended: Callable[[], bool]) -> None:
 
 
 def _is_for_now(error: IoError) -> bool:
-    """Returns whether the system only lacks descriptors or memory."""
+    """Returns whether the system does not let this process in now: it lacks something, or forbids it."""
     cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-    )
+    return isinstance(cause, OSError) and cause.errno in _FOR_NOW

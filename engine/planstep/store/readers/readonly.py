@@ -33,10 +33,11 @@ from ...errors import (
     NotSupported,
     PlanstepError,
     SnapshotTooOld,
+    StoreClosed,
     TooManyReaders,
 )
 from ...proto.stored import AnyRow
-from ..files import Files, io_error, open_folder, typed_errors
+from ..files import Files, io_error, name_by_now, open_folder, typed_errors
 from ..layers import GONE, MISSING, Layer, Rows, merged_scan
 from ..log.extents import Extent
 from ..log.segments import Folder
@@ -136,6 +137,22 @@ class ReadOnlyStore:
                     return os.dup(self._held)
         held: int = self._later().hold_folder()
         return held
+
+    def folder_by_now(self) -> Path:
+        """Returns the path of the folder that this store has open, which may have been renamed. StoreClosed: it was
+        removed, or replaced on a system that does not tell its new name."""
+        fd = self.hold_folder()
+        try:
+            with typed_errors(self.folder):
+                path = name_by_now(self.folder, fd)
+        finally:
+            os.close(fd)
+        if path is None:
+            raise StoreClosed(
+                f"{self.folder} is not the folder any more that this process has open: it was moved, removed or "
+                "replaced meanwhile; open the store again where it is by now"
+            )
+        return path
 
     def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
         """Opens a later view like `open`; this one stays as it is, and each is closed separately."""
