@@ -220,10 +220,10 @@ def test_a_process_closes_while_it_becomes_the_owner(
     owning, closes, told = threading.Event(), threading.Event(), []
     own = next_owner.NextOwner._own
 
-    def slowly(self: next_owner.NextOwner, lock: OwnerLock, ended: Any) -> None:
+    def slowly(self: next_owner.NextOwner, path: Path, lock: OwnerLock, ended: Any) -> None:
         owning.set()
         assert closes.wait(60)
-        own(self, lock, ended)
+        own(self, path, lock, ended)
 
     def take_no_more(self: Server) -> None:
         told.append(db.context.runtime.turns.closed)

@@ -1,9 +1,12 @@
 """Tests a process that only writes, while others drop what it writes to, and create it again."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from process_kit import Other
+
+import planstep
 
 ROUNDS = 20
 AGAIN = {
@@ -49,3 +52,29 @@ def test_a_writer_knows_the_new_one_after_one_failure(
             assert said[1] == "written", said
         counted = {"t": "len(db.topic('t').read().values)", "rows": "db.table('rows').get('n')"}
         assert owner(counted[name]) == said.count("written")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "again"])
+@pytest.mark.parametrize("mode", ["kafka", "pulsar"])
+def test_the_next_owner_does_not_take_a_dropped_topic_for_a_malformed_frame(
+    tmp_path: Path, mode: str, again: bool
+) -> None:
+    """The client had its partitions from the owner before, and asks for them once more."""
+    with Other(tmp_path / "s", mode=mode) as owner, Other(tmp_path / "s") as writer:
+        owner.run("db.create_topic('t'); db.create_topic('u')")
+        writer.run(WRITES.format(write=WRITE["t"]))
+        assert writer("writes(alone)") == "written"
+        owner.run("db.drop_topic('t')" + again * "; db.create_topic('t')")
+        with Other(tmp_path / "s") as following:
+            writer.signal(signal.SIGSTOP)  # so that the other one owns the store
+            owner.kill()
+            following.run("db.create_topic('v')")
+            writer.signal(signal.SIGCONT)
+            assert writer("writes(alone)") == "aborted"
+            if again:
+                assert [writer("writes(alone)") for _ in range(20)] == ["written"] * 20
+            else:
+                with pytest.raises(planstep.UnknownName):
+                    writer("writes(alone)")
+            writer.run("for _ in range(20): db.topic('u').write(b'x')")
+            assert following("len(db.topic('u').read().values)") == 20

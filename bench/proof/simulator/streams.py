@@ -312,6 +312,13 @@ class Listener(Source):
     def accept(self) -> tuple[Stream, Peer] | None:
         return self.connected.popleft() if self.connected else None
 
+    def stay(self) -> None: ...
+
+    def others(self) -> list[int]:
+        return []
+
+    def end(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
         while self.connected:

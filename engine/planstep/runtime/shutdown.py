@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _ANSWERED_SECONDS = 5.0
 """How long closing waits for answers that come from elsewhere."""
-_MOMENT_SECONDS = 0.1
-"""For those that wait for an owner: one that opened the store again and again kept it from them for 10 s."""
 
 
 class Shutdown:
@@ -67,7 +65,6 @@ class Shutdown:
                 self._end_store(node, checkpoint)
         if runtime.server is not None:
             runtime.server.close()
-            runtime.server.leave_to_others(_MOMENT_SECONDS)
         if runtime.link is not None:
             runtime.link.release()
         runtime.replies.end_futures()

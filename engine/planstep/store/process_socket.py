@@ -33,6 +33,7 @@ from typing import NamedTuple
 from ..errors import IoError
 from .files import check_there, io_error, open_folder, shown, way_into
 from .owner_lock import OwnerLock, read_holder
+from .readers.reader_lease import readers
 
 NAME = "lock.socket"
 """The socket's name; readers do not look at files whose names begin with "lock"."""
@@ -85,6 +86,7 @@ class Listener:
         assert lock.held, "only the store's owner listens"
         self.folder = folder
         self._lock = lock
+        self._held = -1
         self._stack = contextlib.ExitStack()
         try:
             with _typed("listen for other processes", folder):
@@ -120,6 +122,24 @@ class Listener:
             if self._lock.held and os.path.samestat(_status(self._place), self._bound):
                 os.unlink(self._place.name, dir_fd=self._place.folder)
         self._stack.close()
+
+    def stay(self) -> None:
+        """Stays in the folder until `end`, for `others` and `owner_by_now`, also once this is closed."""
+        self._held = os.dup(self._lock.folder)
+
+    def others(self) -> list[int]:
+        """Returns the ids of processes that have the store open, once for each lease. IoError."""
+        return readers(self.folder, self._held)
+
+    def owner_by_now(self) -> int | None:
+        """Returns the id of the process that says in the lock that it has it, or had it last."""
+        return read_holder(Path("lock"), self._held).pid
+
+    def end(self) -> None:
+        """Leaves the folder."""
+        if self._held >= 0:
+            held, self._held = self._held, -1
+            os.close(held)
 
 
 def connect(folder: Path, timeout: float = 1.0) -> tuple[socket.socket, Peer]:

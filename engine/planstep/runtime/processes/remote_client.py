@@ -53,8 +53,8 @@ class RemoteClient:
         item = requests[0] if len(requests) == 1 else AtomicDeliver(requests)
         client = self._runtime.turns.client
         assert client is not None, "else no request was accepted"
-        if not all(self._runtime.hooks.takes(one.target) for one in requests):
-            client.failed(item)
+        if not all(map(self._runtime.hooks.takes, self._tablets(requests))):
+            client.failed(item)  # one was dropped, perhaps under an owner before this one
         elif not node.down:
             node.inbox.append(item)
             if self._runtime.hosts > 1:
@@ -68,13 +68,16 @@ class RemoteClient:
         rules = self._runtime.hooks.request_rules
         assert rules is not None, "its mode has clients"
         rules.check(one.target, one.message)
-        for tablet in rules.named(one.message):
-            if not self._runtime.hooks.takes(tablet):
-                raise MalformedFrame(
-                    f"{type(one.message).__name__} names a tablet that there is not"
-                )
         if address != self.address:
             self._begin(address)
+
+    def _tablets(self, requests: tuple[Deliver, ...]) -> Iterator[int]:
+        """Yields the tablets that requests are for, and those that they name."""
+        rules = self._runtime.hooks.request_rules
+        assert rules is not None, "its mode has clients"
+        for one in requests:
+            yield one.target
+            yield from rules.named(one.message)
 
     def _begin(self, address: int) -> None:
         """Notes where the client's answers go. A new link takes the place of an earlier one of its process."""

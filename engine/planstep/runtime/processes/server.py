@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import IoError, Overloaded, PlanstepError
 from ...logs import process_refused
 from ...proto.frames import Call, Frame
-from ...store.owner_lock import read_holder
 from ...store.process_socket import ForeignPeer, Listener
-from ...store.readers.reader_lease import readers
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch
@@ -45,7 +43,7 @@ LINKS_MAX = 256
 _STALLED_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.2
-_LEFT_SECONDS = 0.002
+_MOMENT_SECONDS, _LEFT_SECONDS = 0.1, 0.002
 _TICK_SECONDS = 1.0
 _HELLO_SECONDS = 5.0
 """How long a process may hold a link that says nothing first, or is refused and takes no answer."""
@@ -99,6 +97,7 @@ class Server:
         self._accepts_at: float | None = None  # after a failure to accept
         self._listener = listener
         self._folder = listener.folder
+        listener.stay()
         self._poller = new_poller()
         self._poller.register(listener.socket, IN)
         self._poller.register(self.nudge.socket, IN)
@@ -187,7 +186,7 @@ class Server:
         if self._cleans_at is not None and now >= self._cleans_at:
             self._cleans_at = None
             with suppress(PlanstepError):
-                readers(self._folder)  # which removes those of the dead
+                self._listener.others()  # which removes those of the dead
         if now - self._ticked >= _TICK_SECONDS and self.shares.busy:
             self._ticked = now
             self.shares.tick()
@@ -386,13 +385,18 @@ class Server:
         self._listener.close()  # again, if the thread did not begin
         self._poller.close()
         self.nudge.close()
+        self._leave_to_others()
+        self._listener.end()
 
-    def leave_to_others(self, seconds: float) -> None:
-        """Waits until another process owns the store, if any has it open. The caller has closed it."""
-        deadline = time.monotonic() + seconds
+    def _leave_to_others(self) -> None:
+        """Waits a moment until another process owns the store, if any has it open.
+
+        One that opens it again and again kept it from them for 10 s.
+        """
+        deadline = time.monotonic() + _MOMENT_SECONDS
         with suppress(PlanstepError):
-            while readers(self._folder) and time.monotonic() < deadline:
-                if read_holder(self._folder / "lock").pid != os.getpid():
+            while self._listener.others() and time.monotonic() < deadline:
+                if self._listener.owner_by_now() != os.getpid():
                     return
                 time.sleep(_LEFT_SECONDS)
 

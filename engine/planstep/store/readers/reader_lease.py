@@ -86,10 +86,10 @@ def oldest_lease(folder: Path, held: int | None = None) -> int | None:
         return 0
 
 
-def readers(folder: Path) -> list[int]:
-    """Lists the process ids of live leases, once for each lease. IoError."""
+def readers(folder: Path, held: int | None = None) -> list[int]:
+    """Lists the process ids of live leases, once for each lease, and removes the others. IoError."""
     with typed_errors(folder / "leases"):
-        return [int(pid) for pid, _ in _living(folder, None) if pid.isdigit()]
+        return [int(pid) for pid, _ in _living(folder, held) if pid.isdigit()]
 
 
 def _living(folder: Path, held: int | None) -> list[tuple[str, int]]:
