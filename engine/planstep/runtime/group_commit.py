@@ -35,7 +35,10 @@ class ReplySink(Protocol):
 
 
 class Sink:
-    """Takes answers while they are handed out, on the thread that does that: it is quick, and raises nothing."""
+    """Takes answers while they are handed out, on the thread that does that: it is quick, and raises nothing.
+
+    Not an abc.ABC: each answer asks `isinstance`, which is Python's code there.
+    """
 
     def take(self, tx: bytes, answer: Committed | BaseException) -> None:
         raise NotImplementedError

@@ -114,9 +114,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             error = Aborted(
                 f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned"
             )
-            error.retryable = isinstance(
-                why, Withdrawn
-            )  # with an owner that ended: the next one does it
+            # Withdrawn with an owner that ended: the next one does it.
+            error.retryable = isinstance(why, Withdrawn)
             return error
         case OwnerEnded():
             return ProtocolError(

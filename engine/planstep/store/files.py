@@ -301,7 +301,7 @@ def name_by_now(folder: Path, fd: int) -> Path | None:
     """Returns the path of an open folder: the one given, or its new one where it was renamed. None where it is not
     known, or the folder was removed. OSError."""
     held = os.fstat(fd)
-    for path in (folder, shown(_DESCRIPTORS / str(fd) / ".")):
+    for path in (folder, shown(_DESCRIPTORS / str(fd))):
         try:
             if os.path.samestat(os.stat(path), held):
                 return path

@@ -110,9 +110,8 @@ class Transaction:
             if error is None:
                 life.commit(None)
         finally:
-            if (
-                life.state != "committed"
-            ):  # else it would fail here for want of memory, though it counts
+            # One that counts is left already: here it would fail for want of memory.
+            if life.state != "committed":
                 life.leave()
 
     def __repr__(self) -> str:

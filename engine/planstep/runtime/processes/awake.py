@@ -5,7 +5,7 @@
 
 A commit over a link has two such waits: the sender's for its answer, the owner's for the next input. A processor
 that slept needs 30 us to be woken, and then runs the same code at half its speed for a while, as its caches and its
-predictions are another process's. Awake, the two cost a commit 80 to 120 us, asleep 250 to 310.
+predictions are another process's. Awake, the two cost a commit some 80 us, asleep 250 to 310.
 
 On a busy machine, whoever looks may keep from running whom it waits for. That is a wait that did not pay: one in
 64 is tried there. With one processor none is.

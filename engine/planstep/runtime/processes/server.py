@@ -395,7 +395,7 @@ class Server:
         """
         deadline = time.monotonic() + _MOMENT_SECONDS
         with suppress(PlanstepError):
-            while self._listener.others() and time.monotonic() < deadline:
+            while time.monotonic() < deadline and set(self._listener.others()) - {os.getpid()}:
                 if self._listener.owner_by_now() != os.getpid():
                     return
                 time.sleep(_LEFT_SECONDS)
