@@ -110,7 +110,7 @@ class Transaction:
             if error is None:
                 life.commit(None)
         finally:
-            # One that counts is left already: here it would fail for want of memory.
+            # Not behind a commit that counts: for want of memory it would fail there.
             if life.state != "committed":
                 life.leave()
 

@@ -215,8 +215,9 @@ class Server:
 
     def _attend(self, peer: Peer, events: int) -> None:
         if events & ~OUT and peer.events & IN and not peer.stalled and not self._closing:
-            self._receive(peer)
-        self._touched.append(peer)
+            self._receive(peer)  # which touches it
+        else:
+            self._touched.append(peer)
 
     def _receive(self, peer: Peer) -> bool:
         """Takes what has arrived on a link; returns whether there may be more."""
