@@ -7,6 +7,7 @@ import pytest
 from kit import until
 
 import planstep
+from planstep import PulsarSettings
 from planstep.proto.ids import tablet_prefix
 from planstep.proto.pulsar.coordinators import coordinator_tablet
 from planstep.store.disk_store import DiskStore
@@ -16,7 +17,8 @@ from planstep.store.disk_store import DiskStore
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Makes a store as a crash leaves it: (0,2) has written, and has acknowledged for two consumers."""
     store = tmp_path_factory.mktemp("pulsar") / "left.planstep"
-    with planstep.open(":memory:", mode="pulsar") as db:
+    a_day = PulsarSettings(transaction_timeout_ms=86_400_000)  # open, however slow the machine
+    with planstep.open(":memory:", mode="pulsar", pulsar=a_day) as db:
         clicks = db.create_topic("clicks", format="utf8")
         clicks.write_batch(["a", "b", "c"])
         clicks.create_consumer("many", kind="individual")
@@ -47,19 +49,19 @@ def test_open_transactions_say_who_waits(crashed: Path, fields: Any, done: Any) 
     for words in (["list"], ["list", "--open"], ["slow", "--seconds", 0]):
         (one,) = fields("tx", *words[:1], crashed, *words[1:])["transactions"]
         assert (one["tx"], one["state"], one["coordinator"]) == ("(0,2)", "OPEN", 0)
-        assert one["age_seconds"] > 0 and one["timeout_seconds"] == 60
+        assert one["age_seconds"] > 0 and one["timeout_seconds"] == 86_400
         assert one["participants"] == ["out[0]", "clicks[0] for many", "clicks[0] for one"]
         waits = {held["participant"]: held for held in one["waiting"]}
         assert (waits["out[0]"]["last_stable"], waits["out[0]"]["records_behind"]) == (4, 3)
         assert waits["clicks[0]"]["positions"] == ["many [0, 1)", "many [2, 3)", "one [1, 3)"]
-    assert fields("tx", "slow", crashed, "--seconds", 50)["transactions"] == []
+    assert fields("tx", "slow", crashed, "--seconds", 80_000)["transactions"] == []
     assert "out[0]: 3 records from @4 on" in done("tx", "list", crashed)
 
 
 def test_one_is_explained(crashed: Path, fields: Any, done: Any, refused: Any) -> None:
     result = fields("tx", "explain", crashed, "(0,2)")
     texts = [record["text"] for record in result["log"]]
-    assert texts[:2] == ["(0,2) opened, time-out 60000 ms", "(0,2) writes out[0]"]
+    assert texts[:2] == ["(0,2) opened, time-out 86400000 ms", "(0,2) writes out[0]"]
     assert len(texts) == 4 and result["not_recorded"]
     lines = done("tx", "explain", crashed, "(0,2)")
     assert "readers wait: many [0, 1), many [2, 3), one [1, 3) pending" in lines

@@ -501,8 +501,8 @@ def test_offsets_are_found_by_place(seed: int) -> None:
     _, _, start, _ = lab.stores[0].get(tablet_prefix(log) + b"m")
     for result in lab.told.values():
         expected = result.details.get(log)
-        if expected is not None and expected[0] < start:
-            expected = None if expected[1] <= start else (start, expected[1])
+        if expected is not None and expected[0] <= start and start:
+            expected = None  # the first ones may be trimmed: better no offsets than wrong ones
         assert published_at(lab.stores[0], log, result.step, result.n) == expected
     assert reads / len(lab.told) < 25
 

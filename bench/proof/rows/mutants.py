@@ -77,7 +77,7 @@ KNOWN: dict[str, tuple[int, int]] = {
     "stages-wait": (1, 200),
     "rest-unsent": (25, 200),
     "lane-to-two": (1, 200),
-    "given-too-late": (62, 200),
+    "given-too-late": (169, 200),
     "lanes-outlive-link": (2, 200),
     "ids-of-two": (1, 200),
 }

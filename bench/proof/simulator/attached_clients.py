@@ -197,11 +197,11 @@ class Clients(Timeline):
         """Returns whether what a transaction had sent ahead was gone by its decision, with an owner or a link."""
         return tx in self._staged_lost
 
-    def forgets(self, tablet: int, end: int) -> bool:
-        """Returns whether records up to an offset are gone: then nobody can tell the offsets of a commit that was
-        handed in again."""
+    def forgets(self, tablet: int, begin: int) -> bool:
+        """Returns whether the log begins at an offset or later: then nobody can tell the offsets of a commit that
+        had records from there on and was handed in again."""
         row = super().read(tablet, b"m")
-        return super().read(tablet, DROPPED) is not None or row is None or row[2] >= end
+        return super().read(tablet, DROPPED) is not None or row is None or row[2] >= max(begin, 1)
 
 
 def _batches(slices: Iterable[tuple[bytes, int]]) -> tuple[tuple[bytes, int], ...]:

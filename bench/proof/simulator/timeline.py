@@ -106,8 +106,8 @@ class Timeline:
         """Returns whether a transaction may be aborted though its conditions hold."""
         return False
 
-    def forgets(self, tablet: int, end: int) -> bool:
-        """Returns whether an answer may lack the offsets of records up to `end`."""
+    def forgets(self, tablet: int, begin: int) -> bool:
+        """Returns whether an answer may lack the offsets of records from `begin` on."""
         return False
 
     def unfinished(self) -> str:

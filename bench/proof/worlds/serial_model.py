@@ -138,7 +138,7 @@ class Serial:
         end = _bounds(self._tablets[tablet]).end
         should = (begin, end) if end > begin else None
         told = result.details.get(tablet, ())
-        if told != should and not (told is None and world.forgets(tablet, end)):
+        if told != should and not (told is None and world.forgets(tablet, begin)):
             heard = f"was told {result.details.get(tablet)} of tablet {tablet:#x}, not {should}"
             self.wrong.append(f"B20: {tx_text(result.tx)} {heard}")
 

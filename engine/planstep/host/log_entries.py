@@ -56,7 +56,8 @@ def first_behind(
 def published_at(store: Any, tablet: int, step: int, n: int) -> tuple[int, int] | None:
     """Returns the offsets [begin, end) that the transaction at a place has published, by bisecting the log.
 
-    None where there are none: they are trimmed, the partition was dropped, or a producer had published them before.
+    None where there are none: the partition was dropped, or a producer had published them before. None too if the
+    log begins there by now: nobody knows whether earlier ones of the transaction were trimmed.
     """
     prefix = tablet_prefix(tablet)
     if store.get(prefix + DROPPED) is not None:
@@ -65,7 +66,8 @@ def published_at(store: Any, tablet: int, step: int, n: int) -> tuple[int, int] 
     bounds = EMPTY if row is None else Bounds._make(row)
     begin = first_behind(store, tablet, bounds.start, bounds.end, lambda e: e[3:] < (step, n))
     end = first_behind(store, tablet, begin, bounds.end, lambda e: e[3:] <= (step, n))
-    return (begin, end) if begin < end else None
+    is_whole = begin > bounds.start or not bounds.start
+    return (begin, end) if begin < end and is_whole else None
 
 
 def _first_offset(key: bytes) -> int:

@@ -75,7 +75,8 @@ class Commit(NamedTuple):
     def published(self) -> dict[tuple[str, int], tuple[int, int] | None]:
         """The offsets of the transaction's records: (topic, partition) → [begin, end).
 
-        None for a producer's repeat, whose records were published before.
+        None for a producer's repeat, whose records were published before; also where the store's owner ended before
+        it answered, and records of the transaction may be trimmed by now.
         """
         published: dict[tuple[str, int], tuple[int, int] | None] = {}
         for tablet, offsets in self.details.items():

@@ -62,7 +62,8 @@ def retention_options(
 class Written(NamedTuple):
     """The partition and offset of a written record, and the place of its transaction.
 
-    The offset is -1 where mode "pulsar" sent the record again after an answer was lost, and dropped the repeat.
+    The offset is -1 where mode "pulsar" sent the record again after an answer was lost, and dropped the repeat. It
+    is -1 too where the store's owner ended before it answered, and the record may be trimmed by now.
     """
 
     partition: int
