@@ -419,6 +419,18 @@ class Refused(IoError):
     """The operating system does not let this process write a file; nothing was done."""
 
 
+class TooManyOpen(IoError):
+    """The process or the machine is out of file descriptors; nothing was done."""
+
+
+class OwnerSilent(IoError):
+    """The owner has not accepted the connection in time: it is stopped, or does nothing but something else."""
+
+
+class ForeignPeer(IoError):
+    """The process at the other end belongs to another user; nothing was sent to it."""
+
+
 class Corruption(PlanstepError):
     """Bytes on disk are not what was written; the message names where."""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from planstep.errors import IoError, NoSpace
+from planstep.errors import IoError, NoSpace, TooManyOpen
 from planstep.store import files as module
-from planstep.store.files import Files, TooManyOpen, io_error
+from planstep.store.files import Files, io_error
 
 ERRORS = [
     (errno.ENOSPC, NoSpace),

@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 from kit import Child, until
 
-from planstep.errors import IoError
+from planstep.errors import ForeignPeer, IoError, OwnerSilent
 from planstep.store import process_socket
 from planstep.store.owner_lock import OwnerLock, read_holder
 from planstep.store.process_socket import (
     NAME,
-    ForeignPeer,
     Listener,
     NobodyListens,
-    OwnerSilent,
     Peer,
     connect,
 )

@@ -198,8 +198,8 @@ class Clients(Timeline):
         return tx in self._staged_lost
 
     def forgets(self, tablet: int, begin: int) -> bool:
-        """Returns whether the log begins at an offset or later: then nobody can tell the offsets of a commit that
-        had records from there on and was handed in again."""
+        """Returns whether the log begins at an offset or later. A commit that had records from there on, and was
+        handed in again, is answered without them."""
         row = super().read(tablet, b"m")
         return super().read(tablet, DROPPED) is not None or row is None or row[2] >= max(begin, 1)
 

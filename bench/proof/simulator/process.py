@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from ....errors import IoError, StoreInUse
+from ....errors import IoError, OwnerSilent, StoreInUse
 from ....runtime import change_of_owner
 from ....runtime import runtime as runtime_module
 from ....runtime.catalog import Names
@@ -34,7 +34,7 @@ from ....runtime.runtime import Runtime
 from ....runtime.shares_of_links import SharesOfLinks
 from ....runtime.thread_pool import ThreadPool
 from ....store import process_socket
-from ....store.process_socket import NobodyListens, OwnerSilent, Peer
+from ....store.process_socket import NobodyListens, Peer
 from .fiber import Fiber, FiberLock, current
 from .one_folder import PATH, Disk, View
 from .streams import Nudge, Poller, Stream, connect, select_for

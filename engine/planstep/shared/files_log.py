@@ -34,10 +34,10 @@ from ..errors import (
     NoSpace,
     NotSupported,
     Refused,
+    TooManyOpen,
 )
 from ..store.files import (
     Files,
-    TooManyOpen,
     check_parent,
     io_error,
     open_file,

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ..errors import IoError, NoSpace
+from ..errors import IoError, NoSpace, TooManyOpen
 
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -28,10 +28,6 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _OWN_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 """Errors of systems without the call. EPERM is a container's answer to calls that it does not know."""
-
-
-class TooManyOpen(IoError):
-    """The process or the machine is out of file descriptors; nothing was done."""
 
 
 class Files:

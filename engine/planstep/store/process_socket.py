@@ -30,7 +30,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ..errors import IoError
+from ..errors import ForeignPeer, IoError, OwnerSilent
 from .files import check_there, io_error, open_folder, shown, way_into
 from .owner_lock import OwnerLock, read_holder
 from .readers.reader_lease import readers
@@ -47,14 +47,6 @@ _LOCAL_PEERCRED, _LOCAL_PEERPID = 1, 2
 
 class NobodyListens(IoError):
     """No owner listens there, or not yet; whether there is one, the flock says."""
-
-
-class OwnerSilent(IoError):
-    """The owner has not accepted the connection in time: it is stopped, or does nothing but something else."""
-
-
-class ForeignPeer(IoError):
-    """The process at the other end belongs to another user; nothing was sent to it."""
 
 
 class Peer(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from ...errors import IoError, NotSupported, PlanstepError
+from ...errors import IoError, NotSupported, OwnerSilent, PlanstepError
 from ...host.modes import MODES
 from ...proto import frames
 from ...proto.frame_checks import MalformedFrame
@@ -103,9 +103,9 @@ def attach(
                 link.sendall(buffer)  # it is the first, and small: the socket has room
             welcome = _answer(link, decoder, deadline, ended)
         except TimeoutError:
-            raise process_socket.OwnerSilent(
-                f"process {owner.pid}, which owns the store, does not answer: it is stopped, or very busy; "
-                "try again, or end it"
+            raise OwnerSilent(
+                f"process {owner.pid}, which owns the store, does not answer: it is stopped, very busy, or out "
+                "of file descriptors; try again, or end it"
             ) from None
         except (ConnectionError, MalformedFrame) as error:
             raise OwnerGone(f"the store's owner has closed the link: {error}") from error

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import IoError, NoSpace, Overloaded, PlanstepError, StoreInUse
+from ...errors import IoError, NoSpace, Overloaded, OwnerSilent, PlanstepError, StoreInUse
 from ...logs import not_shared, owner_found, tried_again
 from ...store.owner_lock import OwnerLock
-from ...store.process_socket import NobodyListens, OwnerSilent
+from ...store.process_socket import NobodyListens
 from ..change_of_owner import become_owner
 from ..open_stores import OpenOptions
 from .attached import Accepted, OwnerGone, attach

@@ -21,10 +21,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import IoError, Overloaded, PlanstepError
+from ...errors import ForeignPeer, IoError, Overloaded, PlanstepError
 from ...logs import process_refused
 from ...proto.frames import Call, Frame
-from ...store.process_socket import ForeignPeer, Listener
+from ...store.process_socket import Listener
 from ..deferred_signals import room_for_a_turn
 from ..shares_of_links import SharesOfLinks
 from ..wait_primitives import Latch

@@ -22,8 +22,8 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from ...errors import Fenced, IoError, NoSpace, Refused, StoreClosed, reason
-from ..files import Files, TooManyOpen
+from ...errors import Fenced, IoError, NoSpace, Refused, StoreClosed, TooManyOpen, reason
+from ..files import Files
 from ..recovery import read_segment
 from ..turn import StoreCounters, Turn
 from .extents import Extent

@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import Corruption, IoError, NoSpace
+from ...errors import Corruption, IoError, NoSpace, TooManyOpen
 from ..fd_reserve import FdReserve, with_reserve_released
-from ..files import Files, TooManyOpen
+from ..files import Files
 from ..readers.reader_lease import oldest_lease
 from .records import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
