@@ -1,4 +1,4 @@
-"""Tests a process that only writes, while others drop what it writes to, and create it again."""
+"""Tests processes that use topics, tables and consumers while others drop these, and create them again."""
 
 import signal
 from pathlib import Path
@@ -19,7 +19,9 @@ def writes(how):
     try:
         how()
         return "written"
-    except planstep.Aborted:
+    except planstep.Aborted as error:
+        global why
+        why = str(error)
         return "aborted"
 def alone():
     with db.transaction() as tx: {write}
@@ -71,6 +73,11 @@ def test_the_next_owner_does_not_take_a_dropped_topic_for_a_malformed_frame(
             following.run("db.create_topic('v')")
             writer.signal(signal.SIGCONT)
             assert writer("writes(alone)") == "aborted"
+            why = {
+                "kafka": "the topic was dropped",
+                "pulsar": "topic 't', partition 0 was not registered: Topic",
+            }
+            assert why[mode] in writer("why")
             if again:
                 assert [writer("writes(alone)") for _ in range(20)] == ["written"] * 20
             else:
@@ -78,3 +85,33 @@ def test_the_next_owner_does_not_take_a_dropped_topic_for_a_malformed_frame(
                     writer("writes(alone)")
             writer.run("for _ in range(20): db.topic('u').write(b'x')")
             assert following("len(db.topic('u').read().values)") == 20
+
+
+CONSUMERS = """
+def come_and_go(first):
+    said = set()
+    for n in range(first, first + 200):
+        try:
+            if n % 2: db.topic("t").create_consumer("c", kind="individual", exist_ok=True)
+            else: db.topic("t").drop_consumer("c")
+        except planstep.PlanstepError as error:
+            said.add((type(error).__name__, str(error)))
+    return said
+"""
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "pulsar"])
+def test_a_consumer_that_two_processes_create_and_drop(tmp_path: Path, mode: str) -> None:
+    with (
+        Other(tmp_path / "s", mode=mode) as owner,
+        Other(tmp_path / "s") as one,
+        Other(tmp_path / "s") as two,
+    ):
+        owner.run("db.create_topic('t', partitions=3)")
+        for process in (one, two):
+            process.run(CONSUMERS)
+        answers = [
+            process.begin(f"come_and_go({first})") for first, process in enumerate((one, two))
+        ]
+        said = {error for answer in answers for error in answer()}
+        assert said <= {("UnknownName", "no consumer 'c'; db.create_consumer makes one")}

@@ -81,10 +81,16 @@ class Client(Generic[C]):
     """Runs a core under one lock. Invariant: the core's output is taken before the lock is released."""
 
     def __init__(
-        self, runtime: "Runtime", address: int, core: C, batch: type[Carrier], failed: str
+        self,
+        runtime: "Runtime",
+        address: int,
+        core: C,
+        batch: type[Carrier],
+        errors: tuple[str, str],
     ) -> None:
-        """`batch`: the class of messages with records; `failed`: the error of a request whose tablet raised."""
-        self._failed = failed
+        """`batch`: the class of messages with records; `errors`: of a request whose tablet raised, and of one whose
+        tablet, or one that it names, was dropped."""
+        self._failed, self._dropped = errors
         self.address = address
         self.line = Line(runtime.turns.delays, runtime.turns.half_ms)
         self._runtime = runtime
@@ -185,12 +191,13 @@ class Client(Generic[C]):
         mine = [(answer, cause) for _, answer, cause in answers]
         self.line.send(mine[0][0], partial(self._take, mine))
 
-    def failed(self, item: Deliver | AtomicDeliver) -> None:
-        """Answers requests, of any client, that were undone because a tablet raised."""
+    def failed(self, item: Deliver | AtomicDeliver, *, dropped: bool = False) -> None:
+        """Answers requests, of any client, that were undone because a tablet raised, or was `dropped`."""
+        error = self._dropped if dropped else self._failed
         requests = [one for one in each_of(item) if hasattr(one.message, "client")]
         self._runtime.turns.answer_clients(
             [
-                (r.message.client, Answer(r.message.request, r.target, self._failed), r.cause)
+                (r.message.client, Answer(r.message.request, r.target, error), r.cause)
                 for r in requests
             ]
         )

@@ -360,7 +360,7 @@ class TurnLoop:
         """Notes the answer of a transaction that failed at the store's owner."""
         if isinstance(error, Aborted):
             self.conflicts += 1
-            self.names.stale = True
+        self.names.stale = True
         if not isinstance(error, (StoreClosed, Undetermined)):
             self._replies.note_refused(tx, error)
         self._replies.answers[tx] = error

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ...runtime.outcome import Commit
 
 _TRIES = 9
-"""Further tries of a read, when retention trims records between finding the start and reading there."""
+"""Further tries: of a read, when retention trims records between finding the start and reading there; of creating a
+consumer that others create and drop meanwhile."""
 
 
 class Topic(Handle):
@@ -195,8 +196,10 @@ class Topic(Handle):
         if exclusive:
             self._context.runtime.hooks.check_exclusive()
         with self._context.runtime.schema.creating:
-            known = self._kind_of(name)
-            if known is None:
+            for left in reversed(range(_TRIES)):
+                known = self._kind_of(name)
+                if known is not None:
+                    break
                 with self._context.reading() as reading:
                     offsets = offsets_of(reading, info, start)
                 try:
@@ -204,8 +207,9 @@ class Topic(Handle):
                     create = self._context.runtime.schema.create_consumer
                     create(info, name, individual, offsets, bool(exclusive))
                     return
-                except AlreadyExists:
-                    known = self._kind_of(name)
+                except AlreadyExists:  # by another process, which may have dropped it by now
+                    if not left:
+                        raise
         if not exist_ok:
             raise AlreadyExists(
                 f"topic {self.name!r} has a consumer {name!r} already; pass exist_ok=True to accept "

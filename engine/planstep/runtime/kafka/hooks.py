@@ -38,6 +38,9 @@ from .views import KafkaViews
 _EXPIRE_EVERY_MS = 600_000
 _LOGS = {TRANSACTIONS: "transactions", GROUPS: "groups"}
 
+_ERRORS = ("UNKNOWN_SERVER_ERROR", "UNKNOWN_TOPIC_OR_PARTITION")
+"""Of a request whose tablet raised, and of one whose tablet was dropped."""
+
 
 class KafkaHooks(ClientHooks):
     """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
@@ -79,7 +82,7 @@ class KafkaHooks(ClientHooks):
         client = core.Client(
             address, self.settings, self.coordinator_of, self.group_of, self.partition_words
         )
-        return Client(self.runtime, address, client, Produce, "UNKNOWN_SERVER_ERROR")
+        return Client(self.runtime, address, client, Produce, _ERRORS)
 
     @property
     def pool_names(self) -> str:

@@ -54,7 +54,7 @@ class RemoteClient:
         client = self._runtime.turns.client
         assert client is not None, "else no request was accepted"
         if not all(map(self._runtime.hooks.takes, self._tablets(requests))):
-            client.failed(item)  # one was dropped, perhaps under an owner before this one
+            client.failed(item, dropped=True)  # perhaps under an owner before this one
         elif not node.down:
             node.inbox.append(item)
             if self._runtime.hosts > 1:

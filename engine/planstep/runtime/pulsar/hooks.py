@@ -89,6 +89,10 @@ class PulsarOutcomes(ClientOutcomes):
         return self.of(tx)
 
 
+_ERRORS = ("UnknownError", "TopicNotFound")
+"""Of a request whose tablet raised, and of one whose tablet was dropped."""
+
+
 class PulsarHooks(ClientHooks):
     """Answers the face as Pulsar's clients do: no identities, no groups."""
 
@@ -126,7 +130,7 @@ class PulsarHooks(ClientHooks):
     def new_client(self) -> Client[core.Client]:
         address, words = self.runtime.address, self.partition_words
         client = core.Client(address, self.settings, self.coordinators(), words)
-        return Client(self.runtime, address, client, Send, "UnknownError")
+        return Client(self.runtime, address, client, Send, _ERRORS)
 
     def make_parts(self) -> None:
         self.writing = Writing(self)
