@@ -5,6 +5,7 @@ runtime/outcome.py turns it into one of these.
 """
 
 import os
+from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar
 
 E = TypeVar("E", bound="PlanstepError")
@@ -276,9 +277,25 @@ class WrongMode(PlanstepError):
     def __init__(self, setting: str, stored: object, asked: object) -> None:
         self.setting, self.stored, self.asked = setting, stored, asked
         super().__init__(
-            f"the store was created with {setting}={stored!r}, not {asked!r}; "
+            f"the store was created with {difference(setting, stored, asked)}; "
             f"leave {setting} out to take it as stored"
         )
+
+
+def difference(setting: str, one: object, other: object) -> str:
+    """Says how two values of a setting differ; of one with fields, it names the first that does."""
+    fields, others = _fields(one), _fields(other)
+    for name in fields:
+        if name in others and fields[name] != others[name]:
+            return f"{setting}.{name}={fields[name]!r}, not {others[name]!r}"
+    return f"{setting}={one!r}, not {other!r}"
+
+
+def _fields(setting: object) -> dict[str, object]:
+    """Returns the fields of a setting that has some; a link carries it as a dict."""
+    if is_dataclass(setting) and not isinstance(setting, type):
+        return asdict(setting)
+    return setting if isinstance(setting, dict) else {}
 
 
 class FormatError(PlanstepError):

@@ -1,6 +1,8 @@
 """Tests that the face refuses bad input before any effect, with a helpful message."""
 
+import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,3 +242,20 @@ def test_an_id_that_nobody_knows(db: planstep.Engine) -> None:
     assert db.outcome("9-9").state == "unknown"
     with pytest.raises(ValueError, match="attempts"):
         db.run(lambda tx: None, attempts=0)
+
+
+def test_what_belongs_to_an_engine_is_not_pickled(db: planstep.Engine) -> None:
+    """Another process opens the store by itself."""
+    topic, table = db.create_topic("t"), db.create_table("n")
+    with db.snapshot() as snapshot, db.reader("t", "c") as reader, topic.writer("p") as writer:
+        for held in (db, topic, table, db.transaction(), snapshot, reader, writer):
+            with pytest.raises(TypeError, match=r"planstep\.open"):
+                pickle.dumps(held)
+
+
+@pytest.mark.parametrize("bad", [None, "no", 2])
+@pytest.mark.parametrize("name", ["share", "attach"])
+def test_to_share_or_not(tmp_path: Path, name: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name}=.*: choose one of True, False"):
+        planstep.open(tmp_path / "s", **{name: bad})
+    assert not (tmp_path / "s").exists()

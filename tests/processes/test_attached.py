@@ -11,6 +11,7 @@ from kit import until
 from process_kit import Other
 
 import planstep
+from planstep.runtime import open_runtime
 
 
 def test_the_second_process_attaches_and_both_write(tmp_path: Path) -> None:
@@ -229,3 +230,32 @@ def test_an_attached_process_knows_outcomes_of_a_replicated_store(tmp_path: Path
         assert [db.outcome(tx).state for tx in (done, never)] == ["committed", "unknown"]
         owner.kill()
         assert [db.outcome(tx).state for tx in (done, never)] == ["committed", "unknown"]
+
+
+def test_an_owner_whose_socket_was_removed_is_named(
+    tmp_path: Path, owner: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_runtime, "_STARTING_SECONDS", 0.2)
+    (tmp_path / "s" / "host-0" / "lock.socket").unlink()
+    with pytest.raises(
+        planstep.StoreInUse, match=f"process {owner.pid} owns the store.*socket was removed"
+    ):
+        planstep.open(tmp_path / "s")
+
+
+def test_of_settings_with_fields_the_one_that_differs_is_named(tmp_path: Path) -> None:
+    theirs, mine = (planstep.PulsarSettings(end_retry_ms=ms) for ms in (500, 700))
+    with (
+        planstep.open(tmp_path / "s", mode="pulsar", pulsar=theirs),
+        Other(tmp_path / "s") as other,
+    ):
+        other.run("db.close()")
+        for opens in (
+            planstep.open,
+            lambda path, pulsar: other(f"planstep.open({str(path)!r}, pulsar=planstep.{pulsar})"),
+        ):
+            with pytest.raises(
+                planstep.WrongMode, match=r"with pulsar\.end_retry_ms=500, not 700[;:]"
+            ):
+                opens(tmp_path / "s", pulsar=mine)
+        other.run(f"db = planstep.open({other.path!r})")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import IoError, NotSupported, WrongMode
+from ..errors import IoError, NotSupported, WrongMode, difference
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import not_shared, store_opened
 from ..proto.kafka.settings import KafkaSettings
@@ -115,7 +115,7 @@ class Settings:
             if here != there:
                 error = WrongMode(name, here, there)
                 error.args = (
-                    f"{path} is open in this process already with {name}={here!r}, not {there!r}; "
+                    f"{path} is open in this process already with {difference(name, here, there)}; "
                     "close that engine first, or open with the same settings",
                 )
                 raise error
@@ -274,6 +274,8 @@ def open(
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
         raise ValueError("switch_interval is more than 0 seconds, or None")
     _choice("gc", gc, (None, *get_args(Gc)))
+    _choice("share", share, (True, False))
+    _choice("attach", attach, (True, False))
     _check_takeover(takeover, replicate)
     _check_follow(settings, takeover)
     memory = text == MEMORY

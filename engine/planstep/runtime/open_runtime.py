@@ -21,7 +21,7 @@ from ..store import MemoryStore, Store
 from ..store.files import Files, typed_errors
 from ..store.meta import check_shared, load_meta
 from ..store.owner_lock import read_holder
-from ..store.process_socket import NobodyListens
+from ..store.process_socket import NAME, NobodyListens
 from .consistent_cut import open_views
 from .deferred_signals import room_for_a_turn
 from .open_replicated import open_replicated
@@ -101,8 +101,17 @@ def _open_or_attach(path: Path, options: OpenOptions, opened: list[Store | Runti
             # What the lock says may be of an owner before. One that shares listens once it has recovered the store.
             starts = looks <= _LOOKS or read_holder(path / "host-0" / "lock").share is True
             if time.monotonic() - began > max(options.wait, _STARTING_SECONDS * starts):
+                if in_use.shares:
+                    in_use.args = (_not_listening(path, in_use.pid),)
                 raise
             time.sleep(_LOOK_SECONDS)
+
+
+def _not_listening(path: Path, pid: int | None) -> str:
+    return (
+        f"process {pid} owns the store and shares it, but does not listen for others: it still recovers the store, "
+        f"or {path / 'host-0' / NAME} was removed. Wait longer (wait=SECONDS), or end that process"
+    )
 
 
 def _attached(

@@ -143,9 +143,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
     where: dict[str, Any] = {"kind": kind, "name": name, "part": part}
     match why:
         case TabletDropped():
-            return Dropped(
-                f"{kind} {name!r} was dropped meanwhile; nothing of the transaction counts"
-            )
+            what = "a topic or table of it" if kind == "tablet" else f"{kind} {name!r}"
+            return Dropped(f"{what} was dropped meanwhile; nothing of the transaction counts")
         case WrongKind(consumer, used_as, is_kind):
             return NotSupported(
                 f"topic {name!r}: consumer {consumer!r} is {is_kind}, not {used_as}; its kind is "

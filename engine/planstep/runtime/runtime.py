@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from ..errors import (
     IoError,
@@ -161,6 +161,12 @@ class Runtime:
         except BaseException:
             self.shutdown.end_threads()
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an engine, and what belongs to it, cannot be pickled: pass the path and names, and open the store in the "
+            "other process with planstep.open"
+        )
 
     def share(self, said: dict[str, Any], *, follows: bool = False) -> None:
         """Lets other processes attach to this owner. `said`, `follows`: see Server. IoError."""

@@ -124,7 +124,7 @@ def doubt_about(pid: int) -> str:
         state = ""
     if state in ("T", "t"):
         return f"{owner} is stopped (SIGSTOP): continue it, or end it"
-    return f"{owner} does not answer: it is very busy, or hangs"
+    return f"{owner} has not answered yet: it is busy, or hangs"
 
 
 def _runs_a_loop() -> bool:

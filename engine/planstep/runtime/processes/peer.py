@@ -25,6 +25,7 @@ from ...errors import (
     PlanstepError,
     Undetermined,
     WrongMode,
+    difference,
 )
 from ...host.inputs import Commit as CommitInput
 from ...host.inputs import CommitAgain, StageInput
@@ -260,7 +261,7 @@ class Peer(Sink):
             if name in said and said[name] != asked:
                 error = WrongMode(name, said[name], asked)
                 error.args = (
-                    f"process {_own_pid()} has the store open with {name}={said[name]!r}, not {asked!r}: "
+                    f"process {_own_pid()} has the store open with {difference(name, said[name], asked)}: "
                     "open it with the same settings, or leave them out",
                 )
                 self.refuse(error)
