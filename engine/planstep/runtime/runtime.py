@@ -164,8 +164,8 @@ class Runtime:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "an engine, and what belongs to it, cannot be pickled: pass the path and names, and open the store in the "
-            "other process with planstep.open"
+            "an engine, and what belongs to it, cannot be pickled: pass the path and names, and open the store "
+            "in the other process with planstep.open"
         )
 
     def share(self, said: dict[str, Any], *, follows: bool = False) -> None:
