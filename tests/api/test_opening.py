@@ -215,19 +215,20 @@ def test_an_interrupted_commit_goes_on(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, here = shop._runtime, threading.current_thread()
-    turn = runtime.turns.turn
+    turn, interrupted = runtime.turns.turn, threading.Event()
 
     def interrupt(*args: Any) -> None:
         if threading.current_thread() is here:
+            interrupted.set()
             raise KeyboardInterrupt
+        interrupted.wait(60)  # else the answer may be there before anybody waits for it
         turn(*args)
 
     tx = shop.transaction()
     tx.put("totals", "k", 1)
     with monkeypatch.context() as patch:
-        if runtime.hosts == 1:
-            patch.setattr(runtime.turns, "turn", interrupt)
-        else:
+        patch.setattr(runtime.turns, "turn", interrupt)
+        if runtime.hosts > 1:
             patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()

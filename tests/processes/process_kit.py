@@ -1,7 +1,7 @@
 """A process beside the test's own, with the same store open: it runs what it is sent, line by line.
 
 other = Other(path)             opens the store there
-other("db.topic('t').end")      the value of an expression, by pickle; its error is raised here
+other("db.topic('t').read()")   the value of an expression, by pickle; its error is raised here
 other.run("x = 1")              statements
 """
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from planstep.runtime.processes import next_owner
 from planstep.runtime.processes.calls import CALLS
 from planstep.runtime.processes.ids import BLOCK, Blocks, Ids
 from planstep.runtime.processes.nudge import Nudge
+from planstep.runtime.processes.peer import Peer
 from planstep.runtime.processes.server import Server
 from planstep.store.owner_lock import OwnerLock
 from planstep.store.process_socket import Listener, connect
@@ -325,3 +327,25 @@ def test_readers_close_after_their_engine(tmp_path: Path, owner: Other) -> None:
     db.close()
     for reader in readers:
         reader.close()
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_commit_comes_while_the_answer_to_what_was_sent_ahead_is_still_given(
+    tmp_path: Path, hosts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have one id. The owner took the second for one that is sent twice, and ended the link for ever."""
+    take = Peer.take
+
+    def slow(peer: Peer, tx: bytes, answer: Any) -> None:
+        take(peer, tx, answer)
+        time.sleep(0.02)
+
+    with planstep.open(tmp_path / "s", hosts=hosts) as db, Other(tmp_path / "s") as other:
+        db.create_topic("t", partitions=4)
+        monkeypatch.setattr(Peer, "take", slow)
+        other.run(
+            "for n in range(10):\n"
+            "    with db.transaction() as tx:\n"
+            "        for partition in range(4): tx.write('t', bytes(3 << 20), partition=partition)\n"
+        )
+        assert [bounds.end for bounds in db.topic("t").describe().partitions] == [10] * 4

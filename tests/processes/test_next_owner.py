@@ -140,3 +140,26 @@ def test_an_owner_closes_though_no_thread_serves_others(
         planstep.open(tmp_path / "s").close()
     monkeypatch.undo()
     planstep.open(tmp_path / "s").close()
+
+
+def test_a_process_that_is_not_let_in_goes_on_once_it_is(tmp_path: Path) -> None:
+    """Its user may not open the store's files for a while, after it has attached."""
+    owner, folder = Other(tmp_path / "s"), tmp_path / "s" / "host-0"
+    is_root = os.geteuid() == 0
+    with Other(tmp_path / "s") as other:
+        owner.run("db.create_table('n')")
+        assert other("db.table('n').get('k')") is None
+        if is_root:
+            other.run("os.seteuid(65534)")
+        else:
+            folder.chmod(0)
+        owner.kill()
+        other.run("tx = db.transaction(); tx.put('n', 'k', 1); future = tx.submit()")
+        until(lambda: "Permission denied" in other("db.context.runtime.link.doubt()"))
+        assert not other("future.done()")
+        if is_root:
+            other.run("os.seteuid(0)")
+        else:
+            folder.chmod(0o700)
+        other.run("future.result(60)")
+        assert other("db.table('n').get('k')") == 1

@@ -70,6 +70,11 @@ class ReplyBook:
                 waiter.future, waiter.attended = future, future is None
             return waiter
 
+    def waits(self, tx: bytes) -> bool:
+        """Returns whether a transaction waits, and is not being answered: then its next input may be here."""
+        with self._handing_out:
+            return tx in self.waiting
+
     def _record(self, tx: bytes) -> None:
         if self.refused.get(tx):  # not on a full disk, whose reserve is for others
             self._record_refusal(tx)
@@ -97,7 +102,7 @@ class ReplyBook:
         """Hands out all answers. On the main thread the caller is Uninterrupted. Several threads may meet here.
 
         A waiter is removed before it gets its answer: its next input, the commit after its staged data, waits
-        under the same id.
+        under the same id. One of another process is removed behind that: see `waits`.
         """
         with self._handing_out:
             for tx, answer in self.answers.copy().items():

@@ -226,7 +226,9 @@ class Peer(Sink):
             raise MalformedFrame("the owner has not given this transaction's id to this process")
         waiter = runtime.replies.waiting.get(tx)
         if waiter is not None and not isinstance(item, CommitAgain):
-            raise MalformedFrame("a transaction is committed twice at a time")
+            if runtime.replies.waits(tx):
+                raise MalformedFrame("a transaction is committed twice at a time")
+            waiter = None
         if waiter is not None and getattr(waiter.future, "linked", None) != self.linked:
             raise MalformedFrame("the transaction is under way for another process")
         part = item.parts.get(CATALOGUE_ID) if isinstance(item, CommitInput) else None
