@@ -15,8 +15,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import planstep
 
@@ -37,6 +40,8 @@ _LOOK_SECONDS = 0.4
 _LATE_SECONDS = 0.003
 _LATE = 0.3
 """The share of lives that answer late."""
+_AHEAD = 0.2
+"""The share of transactions that send their records ahead."""
 _ENDLESS = 1 << 62
 
 
@@ -66,7 +71,21 @@ def given(fd: int) -> int:
 
 
 class SharingClient(Client):
-    """A client whose owner may be killed: with several hosts, they may have given up what was under way."""
+    """A client whose owner may be killed: with several hosts, they may have given up what was under way. Some of
+    what it writes is sent ahead of the commit, and is gone with an owner."""
+
+    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any]":
+        tx = self._build(body)
+        number = self._tx
+        try:
+            if self._draw.random() < _AHEAD:
+                tx.flush()
+            future = tx.submit()
+        except planstep.Aborted as error:
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(partial(self._writer.on_done, number))
+        return future
 
     def plain(self) -> None:
         try:
