@@ -50,7 +50,7 @@ _ALL = (
     Mutant(
         "stage-outlives-link",
         "what a process had sent ahead stays when its link ends",
-        f"{_PEER}end",
+        "runtime.processes.remote_commits:RemoteCommits.end",
         "self._runtime.transactions.rollback(tx)",
         "pass",
     ),

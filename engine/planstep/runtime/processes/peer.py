@@ -1,14 +1,11 @@
 """Keeps the owner's end of one link: decodes what its process sends, and gathers what it is to be sent.
 
-    bytes ─▶ frame ─▶ Commit, Stage ─▶ enqueue, with this peer as the sink ─┐
+    bytes ─▶ frame ─▶ Commit, Stage ─▶ remote_commits.py ─▶ inbox ──────────┐
                     ─▶ Rollback ─▶ inbox     Watch ─▶ watches                │
                     ─▶ Deliver ─▶ remote_client.py ─▶ inbox                  │
     frames to send ◀─ Results, Failures: all answers since the last send ◀──┘
 
-A frame is checked for what only the owner knows before anything is queued: is the transaction's id one of this
-link's, is there such a tablet, or was it dropped?
-
-Next: calls.py.
+Next: remote_commits.py.
 """
 
 import os
@@ -21,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import (
     NotSupported,
-    Overloaded,
     PlanstepError,
-    Undetermined,
     WrongMode,
     difference,
 )
@@ -33,17 +28,14 @@ from ...proto import frames
 from ...proto.frame_checks import MalformedFrame
 from ...proto.frame_codec import Decoder, NoCommonVersion, encode
 from ...proto.frames import OF_ATTACHED, Frame
-from ...proto.ids import CATALOGUE_ID
-from ...proto.messages import CataloguePart
-from ...proto.reasons import TabletDropped, kept_as
 from ...store import process_socket
-from ..catalog import Name
 from ..group_commit import Sink
-from ..outcome import Commit, failure
+from ..outcome import Commit
 from .error_form import form_of
 from .ids import BLOCK, address_of
 from .output import Output
 from .remote_client import RemoteClient
+from .remote_commits import RemoteCommits
 
 if TYPE_CHECKING:
     from .server import Server
@@ -82,8 +74,6 @@ class Peer(Sink):
         self._buffer = server.buffer
         self._waiting: deque[Frame] = deque()  # for room
         self._output = Output(link)
-        self._staged: dict[bytes, None] = {}
-        self._named: dict[bytes, Name] = {}  # transactions under way → the name that they change
         self._watched: dict[int, Any] = {}
         self._published: deque[int] = deque()
         self._unsent: dict[int, None] = {}
@@ -92,6 +82,7 @@ class Peer(Sink):
         self._asked = self._returned = (
             0  # calls: counted by the server's thread, and by that of calls
         )
+        self._commits = RemoteCommits(self._runtime, server.blocks, self)
         self._client = RemoteClient(self._runtime, self._nudge, lambda: address_of(*self.linked))
 
     # what arrives --------------------------------------------------------------------------
@@ -160,11 +151,11 @@ class Peer(Sink):
         """Takes a frame; False when there is no room for it now."""
         match frame:
             case frames.Commit(tx, parts, size, again):
-                return self._enqueue((CommitAgain if again else CommitInput)(tx, parts, size))
+                return self._commits.take((CommitAgain if again else CommitInput)(tx, parts, size))
             case frames.Deliver():
                 return self._client.deliver(frame)
             case frames.Stage(tx, slices):
-                return self._enqueue(StageInput(tx, slices))
+                return self._commits.take(StageInput(tx, slices))
             case _:
                 take = _TAKE.get(type(frame))
                 if take is None:
@@ -173,8 +164,7 @@ class Peer(Sink):
         return True
 
     def rollback(self, frame: frames.Rollback) -> None:
-        if self._staged.pop(frame.tx, self) is None:
-            self._runtime.transactions.rollback(frame.tx)
+        self._commits.rollback(frame.tx)
 
     def unwatch(self, frame: frames.Unwatch) -> None:
         for tablet in frame.tablets:
@@ -196,57 +186,6 @@ class Peer(Sink):
 
     def bye(self, frame: frames.Bye) -> None:
         self.ended = self.gone = True
-
-    def _enqueue(self, item: CommitInput | StageInput) -> bool:
-        tx = item.tx
-        runtime = self._runtime
-        if self._is_answered_here(item):
-            return True
-        try:
-            self._check(item)
-            runtime.turns.enqueue(item, self, 0.0)
-        except Overloaded:
-            return False
-        except PlanstepError as error:
-            self.take(tx, error)
-            return True
-        if isinstance(item, StageInput):
-            self._staged[tx] = None
-        else:
-            self._staged.pop(tx, None)
-        return True
-
-    def _is_answered_here(self, item: CommitInput | StageInput) -> bool:
-        """Returns whether a commit is under way already, handed in on a link that has ended. MalformedFrame for
-        what this process may not send."""
-        tx, runtime = item.tx, self._runtime
-        if runtime.turns.client is not None and not _changes_names(item):
-            raise MalformedFrame(f"clients of mode {runtime.mode!r} send requests")
-        if not self._server.blocks.has(tx, self.linked):
-            raise MalformedFrame("the owner has not given this transaction's id to this process")
-        waiter = runtime.replies.waiting.get(tx)
-        if waiter is not None and not isinstance(item, CommitAgain):
-            if runtime.replies.waits(tx):
-                raise MalformedFrame("a transaction is committed twice at a time")
-            waiter = None
-        if waiter is not None and getattr(waiter.future, "linked", None) != self.linked:
-            raise MalformedFrame("the transaction is under way for another process")
-        part = item.parts.get(CATALOGUE_ID) if isinstance(item, CommitInput) else None
-        if isinstance(part, CataloguePart):
-            self._named[tx] = Name(part.kind, part.name, part.id)
-        return waiter is not None and runtime.replies.redirect(tx, self) is not None
-
-    def _check(self, item: CommitInput | StageInput) -> None:
-        """Raises Dropped for tablets that no name has: one that never was must not begin."""
-        names = self._runtime.names
-        for tablet in item.parts if isinstance(item, CommitInput) else item.slices:
-            if tablet != CATALOGUE_ID and not names.has_tablet(tablet):
-                if isinstance(item, CommitAgain) and self._is_known(item.tx):
-                    return  # its record answers it
-                raise failure(item.tx, kept_as(tablet, TabletDropped()), names.of_tablet)
-
-    def _is_known(self, tx: bytes) -> bool:
-        return self._runtime.outcomes.told_here(tx).state not in ("unknown", "refused")
 
     def greet(self, hello: frames.Hello) -> None:
         runtime, said = self._runtime, self._server.said
@@ -351,7 +290,7 @@ class Peer(Sink):
         failures: list[tuple[bytes, frames.ErrorForm]] = []
         while self._answers:
             tx, answer = self._answers.popleft()
-            self._ended(tx, answer)
+            self._commits.answered(tx, answer)
             if isinstance(answer, BaseException):
                 failures.append((tx, form_of(answer)))
             else:
@@ -376,25 +315,11 @@ class Peer(Sink):
             self._unsent.clear()
             self._output.send()
 
-    def _ended(self, tx: bytes, answer: Commit | BaseException) -> None:
-        """Lets this engine know of a name that a transaction has changed, before its process hears of it."""
-        name = self._named.pop(tx, None)
-        if name is not None:
-            decided = not isinstance(answer, Undetermined)
-            self._runtime.schema.changed(name, decided, dropped=name.id > 0)
-
     def settle(self) -> bool:
         """Takes notice of names that were changed since the link ended; returns whether one is still under way."""
         while self._answers:
-            self._ended(*self._answers.popleft())
-        waiting = self._runtime.replies.waiting
-        for tx in list(self._named):
-            waiter = waiting.get(tx)
-            if waiter is None and self._answers:
-                continue  # answered just now: the server's thread comes again
-            if waiter is None or waiter.future is not self:  # never taken, or another link has it
-                del self._named[tx]
-        return bool(self._named)
+            self._commits.answered(*self._answers.popleft())
+        return self._commits.settle(lambda: bool(self._answers))
 
     def end(self) -> None:
         """Closes the link, and takes back what its process has left open."""
@@ -405,9 +330,7 @@ class Peer(Sink):
         self._client.end()
         if self.welcomed and not self._runtime.turns.closed:
             self._runtime.hooks.client_left("{}.{}".format(*self.linked))
-        for tx in self._staged:
-            self._runtime.transactions.rollback(tx)
-        self._staged.clear()
+        self._commits.end()
         self._waiting.clear()
         self._server.shares.drop(self.number)
         self._runtime.maintenance.floors.drop(self.number)
@@ -428,11 +351,6 @@ _TAKE: dict[type, Callable[[Peer, Any], None]] = {
     ),
 }
 """What is done with each kind of frame that needs no room."""
-
-
-def _changes_names(item: CommitInput | StageInput) -> bool:
-    """Returns whether this is a commit of the catalogue alone, which is one in each mode."""
-    return isinstance(item, CommitInput) and list(item.parts) == [CATALOGUE_ID]
 
 
 def _own_pid() -> int:
