@@ -142,3 +142,21 @@ def test_a_host_put_back_is_missed_by_the_others(tmp_path: Path, host: int) -> N
     shutil.rmtree(tmp_path / "s" / f"host-{host}")
     shutil.copytree(tmp_path / "older", tmp_path / "s" / f"host-{host}")
     refused(tmp_path / "s", f"host {host} has lost turns")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_makes_in_a_users_store_is_that_users(tmp_path: Path) -> None:
+    """Else `sudo planstep ...` locks the user out."""
+    store, user = tmp_path / "s", 65534
+    with planstep.open(store) as db:
+        db.create_topic("t")
+    for path in (store, *store.rglob("*")):
+        os.chown(path, user, user)
+    with planstep.open(store) as db:
+        for _ in range(5):
+            db.topic("t").write(bytes(5 << 20))
+        made = [path for path in store.rglob("*") if not path.is_socket()]
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(user, user)}
+    made = list(store.rglob("*"))
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(user, user)}
+    assert sum(path.name.startswith("log-") for path in made) > 1

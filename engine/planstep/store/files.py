@@ -106,7 +106,7 @@ class Files:
         """Creates the folder unless it exists."""
         at, folder = self._at(path)
         with typed_errors(path), contextlib.suppress(FileExistsError):
-            os.mkdir(at, 0o700, dir_fd=folder)
+            make_folder(at, folder)
 
     def allocate(self, path: Path, size: int) -> None:
         """Creates a file and reserves `size` bytes of zeros; leaves no file behind on failure."""
@@ -251,10 +251,31 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
         check_own(status)
         if stat.S_ISDIR(status.st_mode) and path.name:  # "." is the store's own folder
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if flags & os.O_CREAT and not status.st_uid:
+            _give_to_owner_of(path.parent if folder is None else folder, fd)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def _give_to_owner_of(around: Path | int, fd: int) -> None:
+    """Gives what root has made in a user's store to that user, who could not open the store any more."""
+    status = os.stat(around)
+    if status.st_uid and not os.geteuid():
+        with contextlib.suppress(OSError):  # a container's root may not
+            os.fchown(fd, status.st_uid, status.st_gid)
+
+
+def make_folder(path: Path, folder: int | None = None) -> None:
+    """Creates a folder of a store, for its user only; `folder` as for `open_folder`. OSError."""
+    os.mkdir(path, 0o700, dir_fd=folder)
+    if not os.geteuid():
+        fd = open_folder(path, folder)
+        try:
+            _give_to_owner_of(path.parent if folder is None else folder, fd)
+        finally:
+            os.close(fd)
 
 
 def check_own(status: os.stat_result) -> None:

@@ -19,7 +19,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ..files import list_folder, open_file, typed_errors
+from ..files import list_folder, make_folder, open_file, typed_errors
 
 KEEPS_NOTHING = 1 << 63
 """Stands for a transaction later than all: no file is kept for it."""
@@ -71,7 +71,7 @@ def _leases(folder: Path, held: int | None) -> Path:
 def make_leases(folder: Path, held: int | None = None) -> None:
     """Creates the leases folder, by the owner if possible: it could not read one that root created."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(_leases(folder, held), 0o700, dir_fd=held)
+        make_folder(_leases(folder, held), held)
 
 
 def oldest_lease(folder: Path, held: int | None = None) -> int | None:
