@@ -163,3 +163,20 @@ def test_a_process_that_is_not_let_in_goes_on_once_it_is(tmp_path: Path) -> None
             folder.chmod(0o700)
         other.run("future.result(60)")
         assert other("db.table('n').get('k')") == 1
+
+
+def test_data_sent_ahead_to_an_owner_that_closes_is_sent_again(tmp_path: Path) -> None:
+    """It withdraws what was sent ahead and is not committed: `run` does the transaction once more."""
+    owner = Other(tmp_path / "s", hosts=2)
+    owner.run("db.create_topic('t', partitions=4); db._runtime.stop_host(1)")
+    with Other(tmp_path / "s") as writer:
+        writer.run(
+            "def work(tx):\n"
+            "    for p in range(4): tx.write('t', b'x', partition=p)\n"
+            "    tx.flush()\n"
+        )
+        answer = writer.begin("db.run(work)")
+        until(lambda: owner("len(db._runtime.nodes[0].host.proxy.staging)"))
+        owner.close()
+        answer()
+        assert writer("[b.end for b in db.topic('t').describe().partitions]") == [1] * 4

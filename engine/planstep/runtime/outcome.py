@@ -111,13 +111,16 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
     """Makes the exception for a transaction that did not commit."""
     tablet, why = read_reason(reason)
     match why:
-        case RefusedUnplanned() | Withdrawn():
-            error = Aborted(
+        case RefusedUnplanned():
+            return Aborted(
                 f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned"
             )
-            # Withdrawn with an owner that ended: the next one does it.
-            error.retryable = isinstance(why, Withdrawn)
-            return error
+        case Withdrawn():  # by an owner that closes: the next one does it
+            return ProtocolError(
+                f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned: run it again (db.run does)",
+                name="Withdrawn",
+                retryable=True,
+            )
         case OwnerEnded():
             return ProtocolError(
                 f"transaction {tx_text(tx)} was aborted, and the process that owned the store ended before it said "
