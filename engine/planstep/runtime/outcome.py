@@ -117,7 +117,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             )
         case Withdrawn():  # by an owner that closes: the next one does it
             return ProtocolError(
-                f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned: run it again (db.run does)",
+                f"transaction {tx_text(tx)} was {cause_of(reason)} before it was planned: run it again "
+                "(db.run does)",
                 name="Withdrawn",
                 retryable=True,
             )
