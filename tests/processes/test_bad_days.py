@@ -349,3 +349,55 @@ def test_a_commit_comes_while_the_answer_to_what_was_sent_ahead_is_still_given(
             "        for partition in range(4): tx.write('t', bytes(3 << 20), partition=partition)\n"
         )
         assert [bounds.end for bounds in db.topic("t").describe().partitions] == [10] * 4
+
+
+FEW = """
+import resource
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+held = []
+try:
+    while True: held.append(open(os.devnull))
+except OSError: pass
+for _ in range({}): held.pop().close()
+"""
+
+
+@pytest.mark.parametrize("few", [2, 5, 6, 12])
+def test_a_process_with_few_descriptors_leaves_the_store_to_others(
+    tmp_path: Path, few: int
+) -> None:
+    """It took the store over, failed halfway, kept its lock, and never closed."""
+    owner = Other(tmp_path / "s")
+    owner.run("db.create_table('n')")
+    with Other(tmp_path / "s") as poor, Other(tmp_path / "s") as other:
+        for process in (poor, other):
+            process.run("db.table('n').get('k')")
+        poor.run(FEW.format(few))
+        other.signal(signal.SIGSTOP)
+        owner.kill()
+        answer = poor.begin("db.table('n').put('k', 1)")
+        time.sleep(0.3)
+        other.signal(signal.SIGCONT)
+        other.run("db.table('n').put('k2', 1)")
+        answer()
+        poor.run("[file.close() for file in held]")
+        assert poor("sorted(db.table('n').scan())") == [("k", 1), ("k2", 1)]
+
+
+@pytest.mark.parametrize("few", [8, 12, 14, 16, 17, 20])
+def test_who_opens_a_store_with_few_descriptors_is_told(tmp_path: Path, few: int) -> None:
+    with Other(tmp_path / "s") as process:
+        process.run("db.create_table('n'); db.close(); import gc; gc.collect()")
+        process.run(FEW.format(few) + "import gc; gc.disable()")
+        count = "len(os.listdir('/proc/self/fd'))"
+        before = process(count)
+        for _ in range(3):
+            try:
+                process.run(f"db = planstep.open({process.path!r})")
+            except planstep.IoError as error:
+                assert type(error) is planstep.TooManyOpen
+            else:
+                process.run("db.close()")
+            assert process(count) == before
+        process.run(f"[file.close() for file in held]; db = planstep.open({process.path!r})")

@@ -201,6 +201,9 @@ class View:
         self._check()
         return self._folder.mark
 
+    def outdated(self) -> bool:
+        return False  # it keeps nothing of the folder
+
     def folder_by_now(self) -> Path:
         return self.folder
 

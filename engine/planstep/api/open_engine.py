@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import IoError, NotSupported, WrongMode, difference
+from ..errors import IoError, NotSupported, TooManyOpen, WrongMode, difference
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import not_shared, store_opened
 from ..proto.kafka.settings import KafkaSettings
@@ -351,6 +351,8 @@ def _share(engine: "Engine") -> None:
         return
     try:
         runtime.share(plain({f.name: getattr(settings, f.name) for f in fields(settings)}))
+    except TooManyOpen:
+        raise  # others would wait for it, and be refused
     except IoError as error:  # a network's file system has no sockets
         not_shared(engine.path, error)
 

@@ -2,6 +2,7 @@
 
     a call ─▶ look: the owner's marks ─ as they were ─▶ nothing
                                       └ moved ─▶ newer views of all hosts ─▶ shown; waiting callers look again
+    a checkpoint, and no turn ─▶ within a second the same: the older views keep segments that it has freed
     a wait for records ─▶ a thread looks every 20 ms
     no call for 1 s, no open snapshot ─▶ the views are closed: nothing is pinned ─ the next look opens others
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 _EVERY_SECONDS = 0.02
 _IDLE_SECONDS = 1.0
-_AGAIN_SECONDS = 1.0
+_AGAIN_SECONDS = _RENEWED_SECONDS = 1.0
 _RESTING_SECONDS = 3600.0
 _REST = 4
 _STEP_KEY = tablet_prefix(COORDINATOR_ID) + b"l"
@@ -94,6 +95,7 @@ class Following(Watches):
         """Held while others see more than this shows, and until it goes on or gives over: looks wait."""
         self._wanted = Signal()
         self._asked = True
+        self._renews_at = 0.0
         stores = [node.host.store for node in runtime.nodes]
         marks = _marks(stores)
         own = tuple((store.generation, store.last_turn, True) for store in stores)
@@ -113,7 +115,7 @@ class Following(Watches):
         shown = self._shown
         if self._resting is None:
             try:
-                if _marks(shown.stores) == shown.marks:
+                if _marks(shown.stores) == shown.marks and not self._outdated(shown):
                     return
             except EngineClosed:
                 pass  # they were replaced, or rest
@@ -125,6 +127,14 @@ class Following(Watches):
             raise
         if moved:
             self.wake(list(self.watched))
+
+    def _outdated(self, shown: Shown) -> bool:
+        """Returns whether views keep what a checkpoint has freed, though no turn came since; asks once a second."""
+        now = time.monotonic()
+        if now < self._renews_at:
+            return False
+        self._renews_at = now + _RENEWED_SECONDS
+        return any(store.outdated() for store in shown.stores)
 
     def stay(self) -> None:
         """Stays at what is shown now, until `go_on`: what a command reports is as of one step."""
@@ -197,7 +207,8 @@ class Following(Watches):
             before: Sequence[Any] = self._resting or self._shown.stores
             # They are read before the views: what comes meanwhile is for the next look.
             marks = _marks(before)
-            if self._resting is None and marks == self._shown.marks:
+            known = self._resting is None and marks == self._shown.marks
+            if known and not any(store.outdated() for store in before):
                 return False
             stores = open_views(self._path, len(before), before)
             try:

@@ -31,6 +31,7 @@ from ..proto.ids import (
 from ..proto.messages import Resolve
 from ..proto.mode_settings import ModeSettings
 from ..store import Store
+from ..store.files import typed_errors
 from .admission import Admission
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
@@ -175,7 +176,14 @@ class Runtime:
         store: Any = self.nodes[0].host.store
         said["confirms"] = self.fresh is not None
         said["incarnation"] = self.incarnation
-        self.server = server = Server(self, store.listener(), said, follows=follows)
+        listener = store.listener()
+        try:
+            with typed_errors(listener.folder):
+                self.server = server = Server(self, listener, said, follows=follows)
+        except BaseException:
+            listener.close()
+            listener.end()
+            raise
         server.runner = self.threads.begin_thread("processes", server.serve, wake=server.nudge.set)
 
     def attach(self, attached: "Accepted", next_owner: "NextOwner") -> None:

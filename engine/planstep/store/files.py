@@ -259,6 +259,13 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
     return fd
 
 
+def check_room_for(count: int, folder: Path) -> None:
+    """TooManyOpen, about a folder, if this process may not open so many more files just now."""
+    with contextlib.ExitStack() as opened, typed_errors(folder):
+        for _ in range(count):
+            opened.callback(os.close, open_folder(Path(os.sep)))
+
+
 def _give_to_owner_of(around: Path | int, fd: int) -> None:
     """Gives what root has made in a user's store to that user, who could not open the store any more."""
     status = os.stat(around)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import IoError, NoSpace, Overloaded, OwnerSilent, PlanstepError, StoreInUse
+from ...errors import IoError, NoSpace, Overloaded, OwnerSilent, StoreInUse
 from ...logs import not_shared, owner_found, tried_again
+from ...store.files import check_room_for
 from ...store.owner_lock import OwnerLock
 from ...store.process_socket import NobodyListens
 from ..change_of_owner import become_owner
@@ -32,6 +33,8 @@ _FOR_NOW = (
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO),
 )
+_DESCRIPTORS = 16
+"""An owner needs some eight more than who is attached."""
 OWNED: Final = object()
 
 
@@ -92,6 +95,11 @@ class NextOwner:
         except StoreInUse:
             return False
         try:
+            try:
+                check_room_for(_DESCRIPTORS, folder)  # one that runs out halfway could serve nobody
+            except BaseException:
+                lock.close()
+                raise
             self._own(folder.parent, lock, ended)
             return True
         except (StoreInUse, NoSpace, IoError) as error:
@@ -109,7 +117,7 @@ class NextOwner:
         owner_found(runtime, time.monotonic() - began)
         try:
             runtime.share(link.said, follows=True)
-        except PlanstepError as error:
+        except Exception as error:  # the store is this process's own all the same
             not_shared(str(path), error)
 
 

@@ -70,9 +70,15 @@ class Server:
     ) -> None:
         """`said`: the settings of this engine, by name, for those that attach. `follows`: another process owned the
         store just now, so that others come with what they had there."""
+        listener.stay()
+        self.nudge = Nudge()
+        try:
+            self._poller = new_poller()
+        except BaseException:  # out of descriptors: it would keep two until it is collected
+            self.nudge.close()
+            raise
         self.runtime = runtime
         self.said = said
-        self.nudge = Nudge()
         self.buffer = memoryview(bytearray(RECEIVED_MAX))
         """What one link has sent, until it is decoded."""
         self.blocks = Blocks(runtime.generation)
@@ -97,8 +103,6 @@ class Server:
         self._accepts_at: float | None = None  # after a failure to accept
         self._listener = listener
         self._folder = listener.folder
-        listener.stay()
-        self._poller = new_poller()
         self._poller.register(listener.socket, IN)
         self._poller.register(self.nudge.socket, IN)
         self._look_awake = partial(Awake().wait, self._poller.poll)

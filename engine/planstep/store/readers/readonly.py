@@ -208,7 +208,7 @@ class ReadOnlyStore:
         """Begins another epoch as of `turn`, with the tables as they are now. `turns`: those that `epoch` has not
         taken. None if they have not changed, or are newer than that turn, or cannot be pinned once more now.
         """
-        if epoch.table.committed() == epoch.transaction:
+        if not epoch.outdated():
             return None
         held, files = self._hold_again()
         with ExitStack() as undo:
@@ -236,6 +236,10 @@ class ReadOnlyStore:
     def unchanged(self, tablet: bytes, since: int) -> bool:
         """Returns whether it is known that no key which begins with `tablet` changed behind turn `since`."""
         return not self._own and self._epoch.unchanged(tablet, since, self.last_turn)
+
+    def outdated(self) -> bool:
+        """Returns whether the tables were written since: a newer view would keep less of the log. EngineClosed."""
+        return self._epoch.outdated()
 
     def mark(self) -> Mark | None:
         """Reads the owner's mark as it is now, wherever the folder is by now. IoError, StoreClosed."""

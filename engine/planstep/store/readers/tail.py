@@ -168,6 +168,12 @@ class Epoch:
             self.check_open()
             return self._mark.read()
 
+    def outdated(self) -> bool:
+        """Returns whether the tables were written since. EngineClosed, Corruption."""
+        with self.lock:
+            self.check_open()
+            return bool(self.table.committed() != self.transaction)
+
     def value(self, key: bytes, turn: int) -> Change:
         """Returns what a view as of `turn` sees of the turns since the tables; `MISSING` if it sees the tables."""
         value = self.layer.values.get(key, MISSING)
