@@ -115,3 +115,27 @@ def test_a_consumer_that_two_processes_create_and_drop(tmp_path: Path, mode: str
         ]
         said = {error for answer in answers for error in answer()}
         assert said <= {("UnknownName", "no consumer 'c'; db.create_consumer makes one")}
+
+
+TOPICS = """
+def come_and_go(first):
+    said = set()
+    for n in range(first, first + 200):
+        try:
+            if n % 2: db.create_topic("t", exist_ok=True)
+            else: db.drop_topic("t", missing_ok=True)
+        except planstep.PlanstepError as error:
+            said.add((type(error).__name__, str(error)))
+    return said
+"""
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_a_topic_that_two_processes_create_and_drop(tmp_path: Path, mode: str) -> None:
+    """One that is dropped by the time that `create_topic` looks at it is unknown: all else is accepted."""
+    with Other(tmp_path / "s", mode=mode) as one, Other(tmp_path / "s") as two:
+        for process in (one, two):
+            process.run(TOPICS)
+        answers = [process.begin(f"come_and_go({n})") for n, process in enumerate((one, two))]
+        said = {error for answer in answers for error in answer()}
+        assert said <= {("UnknownName", "no topic 't'; db.create_topic makes one")}

@@ -38,7 +38,7 @@ def owner(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Other]:
     other.kill()
 
 
-def copying(path: Path, name: str) -> Other:
+def copying(path: Path, name: str | None) -> Other:
     """Begins a process that copies."""
     other = Other(path)
     other.run(_COPY)
@@ -102,10 +102,17 @@ def test_a_reader_waits_while_the_owner_is_killed(tmp_path: Path, owner: Other) 
         assert db.topic("in").lag("c") == 0
 
 
-def test_processes_read_while_their_owners_are_killed(tmp_path: Path, owner: Other) -> None:
-    """Then one that reads is killed, the next owner if it can be. Another one takes its workers' names."""
+@pytest.mark.parametrize("named", [True, False])
+def test_processes_read_while_their_owners_are_killed(
+    tmp_path: Path, owner: Other, named: bool
+) -> None:
+    """Then one that reads is killed, the next owner if it can be. Another one takes its workers' names. Workers
+    without a name have one of their process's: none fences another, and nobody waits for what a killed one left."""
     with planstep.open(tmp_path / "s") as db:
-        names = {copying(tmp_path / "s", name): name for name in ("one", "two")}
+        names = {
+            copying(tmp_path / "s", name): name
+            for name in (("one", "two") if named else (None, None))
+        }
         with background(lambda: write(db, 0, _RECORDS)) as (writing,):
             until(lambda: sum(map(len, copied(db))) > 60)
             owner.kill()

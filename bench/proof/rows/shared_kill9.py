@@ -41,7 +41,7 @@ from .registry import RowOptions, RowResult
 STRIKES = 1_000
 ACKNOWLEDGED, TERMS = 2, 0.1
 """What is to be reached at least, a strike."""
-_CONTROL_STRIKES = 60
+_CONTROL_STRIKES = 300
 _LOST, _DIVERGED, _TERM = "acknowledged lost", "does not follow the turns before it", "of term"
 _BEYOND = "lost beyond the bound"
 _SHOWN = 3

@@ -19,3 +19,5 @@ LOOK_BYTES = 64 << 20
 """Bytes that one look at a topic returns at most by default."""
 PARTITIONS_MAX = 10_000
 """Partitions of a topic, and shards of a table."""
+CREATE_TRIES = 100
+"""Tries to create what others create and drop all the time."""

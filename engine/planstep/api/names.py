@@ -5,18 +5,20 @@
 Next: topics/topic.py, tables/table.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from ..errors import AlreadyExists
+from ..errors import AlreadyExists, UnknownName
+from ..proto.ids import PARTITION, SHARD
 from ..proto.keys import check_name
+from ..runtime.catalog import Name
 from .arguments import brief
 from .columns.batch import counted, html_table
 from .columns.codecs import Format, check_format
 from .context import Context, unknown
-from .limits import PARTITIONS_MAX
+from .limits import CREATE_TRIES, PARTITIONS_MAX
 from .tables.table import Table
 from .topics.description import retention_options
 from .topics.topic import Topic
@@ -46,7 +48,7 @@ class Names:
         form = check_format("bytes" if format is None else format)
         options = retention_options((), retention, retention_bytes)
         create = partial(self._runtime.schema.create_topic, name, count, form, options)
-        info = _created("topic", lambda: self._known("topic"), name, create, exist_ok)
+        info = self._created("topic", name, create, exist_ok)
         _same("topic", name, "partitions", len(info.partitions), partitions)
         _same("topic", name, "format", info.format, format)
         return Topic(self._context, name)
@@ -64,7 +66,7 @@ class Names:
         count = _count("shards", 4 if shards is None else shards)
         form = check_format("msgpack" if format is None else format)
         create = partial(self._runtime.schema.create_table, name, count, form)
-        info = _created("table", lambda: self._known("table"), name, create, exist_ok)
+        info = self._created("table", name, create, exist_ok)
         _same("table", name, "shards", len(info.shards), shards)
         _same("table", name, "format", info.format, format)
         return Table(self._context, name)
@@ -81,14 +83,38 @@ class Names:
         names = self._runtime.names
         return names.topics if kind == "topic" else names.tables
 
+    def _created(self, kind: str, name: str, create: Callable[[], Info], exist_ok: bool) -> Any:
+        """Returns the topic or table of that name, which it creates unless it is there and `exist_ok`."""
+        for left in reversed(range(CREATE_TRIES)):
+            info = self._known(kind).get(name)
+            if info is not None and exist_ok:
+                return info
+            if info is not None:
+                raise AlreadyExists(
+                    f"{kind} {name!r} exists already; pass exist_ok=True to accept that"
+                )
+            try:
+                return create()
+            except AlreadyExists:  # by another one, who may have dropped it by now
+                if not (exist_ok and left):
+                    raise
+                # An owner hears of it with the answer to its creator, which may not have been sent.
+                self._runtime.names.reload(Name(PARTITION if kind == "topic" else SHARD, name, 0))
+        raise AssertionError("the last try has an end")
+
     def _drop(self, kind: str, name: str, missing_ok: bool) -> None:
         self._context.check_writable()
         known = self._known(kind)
         info = known.get(name) if isinstance(name, str) else None
-        if info is not None:
+        if info is None:
+            if not missing_ok:
+                raise unknown(kind, name, known)
+            return
+        try:
             self._runtime.schema.drop(info)
-        elif not missing_ok:
-            raise unknown(kind, name, known)
+        except UnknownName:  # another one has dropped it meanwhile
+            if not missing_ok:
+                raise
 
     def topics(self) -> dict[str, Topic]:
         self._context.look()
@@ -123,30 +149,6 @@ class Names:
             rows.append(("table", name, table.format, counted(table.describe().shards, "shard")))
         title, columns = f"store {self._context.path!r}", ("", "name", "format", "")
         return html_table(title, columns, rows[:100], len(rows), plain=True)
-
-
-def _created(
-    kind: str,
-    known: Callable[[], Mapping[str, Info]],
-    name: str,
-    create: Callable[[], Info],
-    exist_ok: bool,
-) -> Info:
-    """Returns the topic or table of that name, which it creates unless it is there and `exist_ok`."""
-    info = known().get(name)
-    if info is not None:
-        if not exist_ok:
-            raise AlreadyExists(
-                f"{kind} {name!r} exists already; pass exist_ok=True to accept that"
-            )
-        return info
-    try:
-        return create()
-    except AlreadyExists:
-        info = known().get(name)
-        if not exist_ok or info is None:
-            raise
-        return info
 
 
 def _same(kind: str, name: str, setting: str, stored: Any, wanted: Any) -> None:

@@ -93,6 +93,10 @@ class ModeHooks:
     def reconnected(self) -> None:
         """Goes on with another owner of the store, this process or another one."""
 
+    def name_here(self, name: str) -> str:
+        """Returns the default name of workers in this process. Where names fence, two processes share none."""
+        return name
+
     def client_left(self, incarnation: str) -> None:
         """Ends what a process that is gone has left open under names of its own; does not wait for that."""
 

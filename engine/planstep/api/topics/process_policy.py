@@ -392,7 +392,8 @@ class ProcessPolicy:
         """Makes a worker's reader; its default name differs from those of other topics and consumers."""
         options = self.options
         of = check_worker(self.topic, "topic"), check_worker(self.consumer, "consumer")
-        name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
+        default = self.context.runtime.hooks.name_here(f"{of[0]}.{of[1]}")
+        name = check_worker(options.worker) or default
         if options.workers > 1 or options.worker is None:
             name = f"{name}-{number}"
         reader = PollingReader(self.context, self.topic, self.consumer, options, name)

@@ -17,7 +17,7 @@ from ...proto.keys import check_name
 from ..arguments import brief, seconds
 from ..columns.batch import ReadBatch
 from ..context import Context, Handle, in_transaction, of_now
-from ..limits import LOOK_BYTES
+from ..limits import CREATE_TRIES, LOOK_BYTES
 from ..snapshot import SnapshotView
 from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from ...runtime.outcome import Commit
 
 _TRIES = 9
-"""Further tries: of a read, when retention trims records between finding the start and reading there; of creating a
-consumer that others create and drop meanwhile."""
+"""Further tries of a read, when retention trims records between finding the start and reading there."""
 
 
 class Topic(Handle):
@@ -196,7 +195,7 @@ class Topic(Handle):
         if exclusive:
             self._context.runtime.hooks.check_exclusive()
         with self._context.runtime.schema.creating:
-            for left in reversed(range(_TRIES)):
+            for left in reversed(range(CREATE_TRIES)):
                 known = self._kind_of(name)
                 if known is not None:
                     break

@@ -29,7 +29,7 @@ from .errors import kafka_error
 from .numbers import Numbers
 from .outcomes import KafkaOutcomes
 from .producer_sessions import Writing
-from .producers import Producer, check_identity, pool_names
+from .producers import Producer, check_identity, here, pool_names
 from .requests import Requests
 from .schema import KafkaSchema
 from .transactions import KafkaTransactions
@@ -182,14 +182,18 @@ class KafkaHooks(ClientHooks):
         room_for_a_turn()
         self.requests.leave(consumer, member)
 
+    def name_here(self, name: str) -> str:
+        return f"{name}{here(self.runtime.incarnation)}"
+
     def client_left(self, incarnation: str) -> None:
-        """Takes its members out of their groups, and aborts open transactions of its pool. Those of its workers end
-        by their time-outs, or with the next worker of the name."""
+        """Takes its members out of their groups, and aborts open transactions of its pool, and of workers that were
+        given no name. Those of others end by their time-outs, or with the next worker of the name."""
         self.requests.leave_all(incarnation)
         stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
-        begin = pool_names(incarnation)
+        begin, end = pool_names(incarnation), here(incarnation)
         for name in identities.open_names(stores):
-            if name.startswith(begin) and name[len(begin) :].isdigit():
+            of, _, number = name.rpartition("-")
+            if number.isdigit() and (f"{of}-" == begin or (end and of.endswith(end))):
                 self.writing.end_left(name)
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:

@@ -27,6 +27,12 @@ def pool_names(incarnation: str) -> str:
     return f"{POOL}{incarnation}-" if "." in incarnation else POOL
 
 
+def here(incarnation: str) -> str:
+    """Returns what default names of a process's workers end with, before their number. It is "" for owners that
+    were never attached, so that the next one takes over what a crash has left open."""
+    return f"-{incarnation}" if "." in incarnation else ""
+
+
 def check_identity(name: str) -> None:
     """Raises ValueError for a worker's name that looks like one of the pool's or of a writer's."""
     if name.startswith((POOL, WRITER)):
