@@ -397,6 +397,8 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
             return True
         if (a.slices or a.trim is not None) and (b.slices or b.trim is not None):
             return True  # publishing is ordered per partition; trimming moves the bounds too
+        if a.slices and self._reaches_beyond(b):
+            return True  # it has read what `a` publishes, where another process knows the end of that already
         if (a.trim is not None and (b.ranges or b.acks or b.seeks)) or (
             b.trim is not None and (a.ranges or a.acks or a.seeks)
         ):
@@ -414,6 +416,13 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
             return True  # forgetting a consumer changes `moved` of every consumer without a row
         consumers = {consumer: None for consumer, _, _ in mine}
         return any(consumer in consumers for consumer, _, _ in theirs)
+
+    def _reaches_beyond(self, body: PartitionPart[StagedSlice]) -> bool:
+        """Returns whether a part consumes or seeks behind the log's end as it is now."""
+        reached = [stop for _, _, stop in body.ranges + body.acks]
+        reached += [offset or 0 for _, offset, _ in body.seeks]
+        bounds: BoundsRow = self.space.get(META) or EMPTY
+        return bool(reached) and max(reached) > bounds[3]
 
     def removed(self, key: bytes, value: AnyRow) -> None:
         if key[:1] == b"b":

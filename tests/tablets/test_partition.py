@@ -220,8 +220,22 @@ def test_who_waits_for_whom(log: Log) -> None:
         assert must_wait_for(one, two)
     for one, two in ((trim, consume), (other, trim), (consume, consume), (producing, producing)):
         assert must_wait_for(one, two)
-    for one, two in ((write, consume), (consume, other), (producing, rival)):
+    for one, two in ((consume, write), (consume, other), (producing, rival)):
         assert not must_wait_for(one, two)
+
+
+def test_who_consumes_what_is_not_published_yet_waits_for_that(log: Log) -> None:
+    """Another process has read it: it knew all votes, and this partition does not."""
+    write, must_wait_for = PartitionPart(slices=((b"d", 1),)), log.core.must_wait_for
+    log.write(3)
+    for stop, waits in ((3, False), (4, True)):
+        for part in (
+            PartitionPart(ranges=(("c", 0, stop),)),
+            PartitionPart(acks=(("c", 1, stop),)),
+            PartitionPart(seeks=(("c", stop, False),)),
+        ):
+            assert must_wait_for(write, part) is waits
+    assert not must_wait_for(write, PartitionPart(seeks=(("c", None, False),)))
 
 
 def test_a_dropped_log_is_removed_piece_by_piece(log: Log) -> None:
