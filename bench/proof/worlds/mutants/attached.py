@@ -16,8 +16,8 @@ _ALL = (
         "old-mark-trusted",
         "an attached reader takes a mark of the same owner for the one that it knows",
         "runtime.following:Following.look",
-        "if _marks(shown.stores) == shown.marks:",
-        "if [mark[0] for mark in _marks(shown.stores)] == [mark[0] for mark in shown.marks]:",
+        "if _marks(shown.stores) == shown.marks",
+        "if [mark[0] for mark in _marks(shown.stores)] == [mark[0] for mark in shown.marks]",
     ),
     Mutant(
         "again-unlooked",
