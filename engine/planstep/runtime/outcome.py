@@ -91,7 +91,7 @@ class Commit(NamedTuple):
 
 class Outcome(NamedTuple):
     """The store's knowledge of a transaction. `state` is committed, aborted, refused, planned, open, unknown or
-    expired."""
+    expired; in modes "kafka" and "pulsar" also undetermined, for ever: its client has given up."""
 
     tx: str
     state: str
@@ -204,11 +204,16 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             return Conflict(**where, key=_key(key), expected=version, actual=actual)
 
 
-def undetermined(tx: bytes, timeout: float | None, more: str = "") -> Undetermined:
-    """Makes the error of a commit that was not answered in time; `more` says why, where that is known."""
+def undetermined(
+    tx: bytes, timeout: float | None, more: str = "", *, told: bool = True
+) -> Undetermined:
+    """Makes the error of a commit that was not answered in time; `more` says why, where that is known. `told`:
+    False where its client has given up, and learns nothing more."""
     because = f" ({more})" if more else ""
     within = "" if timeout is None else f" within {timeout} s"
+    goes_on = f"outcome({tx_text(tx)!r}) tells how it ended"
+    if not told:
+        goes_on = "its client has given up: look for its effects before it runs again"
     return Undetermined(
-        f"transaction {tx_text(tx)} was not answered{within}{because}; it goes on, and "
-        f"outcome({tx_text(tx)!r}) tells how it ended"
+        f"transaction {tx_text(tx)} was not answered{within}{because}; it goes on, and {goes_on}"
     )

@@ -379,7 +379,11 @@ class Writing:
                 self._core.drop(opened.producer.handle)
         if opened.ending == "commit":
             seconds = self._settings.max_block_ms / 1000
-            answer = undetermined(opened.tx, seconds) if unknown else kafka_error(error, detail)
+            answer = (
+                undetermined(opened.tx, seconds, told=False)
+                if unknown
+                else kafka_error(error, detail)
+            )
             self._mode.client_transactions.answer_call(opened.tx, answer)
         elif not opened.ending:
             return  # its owner gets the error at the commit

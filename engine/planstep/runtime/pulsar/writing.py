@@ -192,7 +192,7 @@ class Writing:
     def _doubt(self, tx: bytes, answer: str) -> Undetermined:
         """Makes the error of a commit whose end is not known; `answer`: what its coordinator said, if it did."""
         if not answer:
-            return undetermined(tx, self._mode.settings.operation_timeout_ms / 1000)
+            return undetermined(tx, self._mode.settings.operation_timeout_ms / 1000, told=False)
         return Undetermined(
             f"transaction {tx_text(tx)}: {answer}. It has ended, and nobody knows how: an earlier answer may have "
             "been lost with the store's owner. Look for its effects before it runs again; "
