@@ -419,10 +419,12 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
 
     def _reaches_beyond(self, body: PartitionPart[StagedSlice]) -> bool:
         """Returns whether a part consumes or seeks behind the log's end as it is now."""
+        if not (body.ranges or body.acks or body.seeks):
+            return False
         reached = [stop for _, _, stop in body.ranges + body.acks]
         reached += [offset or 0 for _, offset, _ in body.seeks]
         bounds: BoundsRow = self.space.get(META) or EMPTY
-        return bool(reached) and max(reached) > bounds[3]
+        return max(reached) > bounds[3]
 
     def removed(self, key: bytes, value: AnyRow) -> None:
         if key[:1] == b"b":

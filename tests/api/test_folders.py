@@ -4,6 +4,7 @@ created."""
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,20 @@ def test_what_root_makes_in_a_users_store_is_that_users(tmp_path: Path) -> None:
     made = list(store.rglob("*"))
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(user, user)}
     assert sum(path.name.startswith("log-") for path in made) > 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_a_user_links_into_a_store_stays_roots(tmp_path: Path) -> None:
+    store, secret = tmp_path / "s", tmp_path / "secret"
+    with planstep.open(store):
+        pass
+    for path in (store, *store.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for text in ("", "root:x"):
+        secret.write_text(text)
+        for name in ("lock", "released"):
+            (store / "host-0" / name).unlink()
+            os.link(secret, store / "host-0" / name)
+        with suppress(planstep.PlanstepError), planstep.open(store):
+            pass
+        assert secret.stat().st_uid == 0

@@ -251,7 +251,8 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
         check_own(status)
         if stat.S_ISDIR(status.st_mode) and path.name:  # "." is the store's own folder
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if flags & os.O_CREAT and not status.st_uid:
+        # A file made just now: not one of root's that the folder's user has linked or moved here.
+        if flags & os.O_CREAT and not status.st_size and status.st_nlink == 1:
             _give_to_owner_of(path.parent if folder is None else folder, fd)
     except BaseException:
         os.close(fd)
@@ -268,8 +269,10 @@ def check_room_for(count: int, folder: Path) -> None:
 
 def _give_to_owner_of(around: Path | int, fd: int) -> None:
     """Gives what root has made in a user's store to that user, who could not open the store any more."""
+    if os.geteuid():
+        return
     status = os.stat(around)
-    if status.st_uid and not os.geteuid():
+    if status.st_uid:
         with contextlib.suppress(OSError):  # a container's root may not
             os.fchown(fd, status.st_uid, status.st_gid)
 
@@ -278,7 +281,10 @@ def make_folder(path: Path, folder: int | None = None) -> None:
     """Creates a folder of a store, for its user only; `folder` as for `open_folder`. OSError."""
     os.mkdir(path, 0o700, dir_fd=folder)
     if not os.geteuid():
-        fd = open_folder(path, folder)
+        # Not through a link, which the user may have put in its place meanwhile.
+        fd = os.open(
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+        )
         try:
             _give_to_owner_of(path.parent if folder is None else folder, fd)
         finally:
