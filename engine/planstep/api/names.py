@@ -8,7 +8,7 @@ Next: topics/topic.py, tables/table.py.
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import AlreadyExists, UnknownName
 from ..proto.ids import PARTITION, SHARD
@@ -22,8 +22,6 @@ from .limits import CREATE_TRIES, PARTITIONS_MAX
 from .tables.table import Table
 from .topics.description import retention_options
 from .topics.topic import Topic
-
-Info = TypeVar("Info")
 
 
 class Names:
@@ -83,7 +81,7 @@ class Names:
         names = self._runtime.names
         return names.topics if kind == "topic" else names.tables
 
-    def _created(self, kind: str, name: str, create: Callable[[], Info], exist_ok: bool) -> Any:
+    def _created(self, kind: str, name: str, create: Callable[[], Any], exist_ok: bool) -> Any:
         """Returns the topic or table of that name, which it creates unless it is there and `exist_ok`."""
         for left in reversed(range(CREATE_TRIES)):
             info = self._known(kind).get(name)
